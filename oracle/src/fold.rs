@@ -40,20 +40,19 @@ impl fmt::Display for Position {
     }
 }
 
-/// Kind of a flaw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FlawKind {
-    /// An expected record is missing.
+    /// An expected record is missing, or no step took a committed input.
     Lost,
-    /// A record exists twice.
+    /// A record exists twice, or a second step claims an input.
     Doubled,
-    /// A record differs from the expected one.
+    /// A record, or the state that a changelog restores, differs from the expected one.
     Changed,
-    /// A record follows from no input.
+    /// A record follows from no input, or a step's record claims none that exists.
     Foreign,
     /// A step claims inputs that are not committed.
     Uncommitted,
-    /// Outputs are in another order than their inputs.
+    /// Outputs are in another order than their inputs, or steps claim inputs out of order.
     Disordered,
     /// The machine finds an invariant broken.
     Broken,

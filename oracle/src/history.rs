@@ -1,4 +1,4 @@
-//! Random history of a shop, as records of the machines' output topics.
+//! Random history of a shop, as changes of the tables.
 
 use processor::machine::{matching, orders};
 use schemas::record::{

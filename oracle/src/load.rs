@@ -88,7 +88,8 @@ impl Line {
         }
     }
 
-    /// Replaces the last blocks. Each of their transactions keeps its place, moves, returns to the mempool or is lost.
+    /// Replaces the last blocks: their transactions keep their place, move, return to the mempool or are lost. One fork
+    /// in four only makes ingest rewind: the same blocks come back, if they fit.
     fn fork(&mut self, dice: &mut Dice) {
         let branch = self.chain.fork(1 + dice.below(3), dice.below(2));
         if dice.below(4) == 0 && self.chain.take_back_fork() {
@@ -148,7 +149,7 @@ impl Shop {
         self.lines.iter().map(|line| (line.lane, &line.chain))
     }
 
-    /// Number of transfers ever included in a scanned block.
+    /// Number of times that ingest saw a transfer in a block.
     pub fn transfers(&self) -> usize {
         let of = |line: &Line| {
             let is_transfer = |r: &&ChainRecord| matches!(r.body, ChainBody::Transfer(_));
@@ -201,8 +202,8 @@ impl Shop {
         self.pass_time(calm.chain(ends).chain(leaps).chain([2 * DAY; 4]));
     }
 
-    /// Marks ended orders paid, or has their webhooks sent again. The processor may have forgotten the orders, so each
-    /// command carries the row, as the api reads it in the tables.
+    /// Marks every fourth ended order paid, or has its webhook sent again. The processor may have forgotten the order,
+    /// so the command carries the row, as the api reads it in the tables.
     pub fn ask_about_ended(&mut self) {
         let reading = Reading::of(&*self.log).unwrap();
         let of_orders = reading.partitions().filter(|of| of.topic == Topic::Orders);
@@ -251,7 +252,7 @@ impl Shop {
         drop(line.and_then(|line| line.rows.insert(id, order)));
     }
 
-    /// Notes an unknown transfer, except the merchant's own money, which the api refuses to attach.
+    /// Notes an unknown transfer. The api refuses to attach the merchant's own money and orphaned transfers.
     fn note_unknown(&mut self, transfer: Transfer) {
         let is_of = |line: &&mut Line| line.chain.blockchain == transfer.blockchain;
         let line = self.lines.iter_mut().find(is_of).expect("transfers are of these chains");
@@ -350,7 +351,7 @@ impl Shop {
         }
     }
 
-    /// Cancels, marks paid, resends or re-chooses one of the newest orders. Cancels are twice as frequent.
+    /// Sometimes cancels, marks paid, resends or re-chooses one of the newest orders. Cancels are twice as frequent.
     fn disturb(&mut self, line: usize) {
         let Line { recent, rows, .. } = &mut self.lines[line];
         if recent.is_empty() {

@@ -86,9 +86,9 @@ impl Seldom {
     }
 }
 
-/// Checks that every kind of flaw, planted in every topic, is found and classified.
+/// Plants flaws in each topic of the processor, and checks that each is found as a kind that fits it.
 pub fn flaws_are_found(reading: &Reading, committed: &Positions) {
-    // Alerts and dead letters are rare: there may be none.
+    // Skipped, as they are rare: there may be no alert and no dead letter.
     let is_rare = |topic: &Topic| [Topic::Alerts, Topic::DeadLetters].contains(topic);
     for topic in Topic::written_by(Stage::Processor).filter(|topic| !is_rare(topic)) {
         let written = |record: &Record| is_changelog(topic) || is_output(record);
@@ -194,7 +194,7 @@ impl Planting<'_> {
     }
 }
 
-/// The same record with one or two fields changed.
+/// The same record with one byte of its value lowered, such that [`is_altered`] holds.
 fn altered(reading: &Reading, record: &Record) -> Record {
     let value = record.value.as_ref().expect("it has one");
     let cut = |at: usize| {

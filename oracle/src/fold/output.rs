@@ -205,8 +205,8 @@ impl<'a> Authors<'a> {
         }
     }
 
-    /// Finds the lane of an alert by its text. An alert about a transfer without an id quotes transaction and value;
-    /// one about a deposit without an amount quotes the wallet; one about a head begins with the lane.
+    /// Finds the lane of an alert by its transfer's id, else by its text: one about a head begins with the lane, one
+    /// about a deposit without an amount quotes the wallet, any other transaction and value.
     fn of_alert(&self, alert: &Alert) -> Option<Partition> {
         let quoted = |record: &Arc<Record>| {
             let Some(ChainBody::Transfer(seen)) = record.read().ok().map(|r: ChainRecord| r.body)
@@ -280,8 +280,8 @@ fn difference(
     Some(Flaw::new(FlawKind::Changed, format!("what follows from {input} at {at}: {made}")))
 }
 
-/// `true` if `altered` is `record` with one or two fields changed, still readable and of the same machine; in a
-/// changelog, if it is changed at all.
+/// `true` if `altered` is `record` with at most two fields changed, still readable and of the same machine; in a
+/// changelog, if the value is changed at all.
 pub(crate) fn is_altered(reading: &Reading, record: &Record, altered: &Record) -> bool {
     let (topic, authors) = (record.from.topic, Authors::of(reading));
     let [before, after] = [record, altered].map(|record| record.value.as_deref());
@@ -289,7 +289,7 @@ pub(crate) fn is_altered(reading: &Reading, record: &Record, altered: &Record) -
         || is_alteration(topic, before, after) && authors.author(record) == authors.author(altered)
 }
 
-/// `true` if the next output of the same machine is this one with at most two fields changed.
+/// `true` if the machine's next output in this partition is this one with at most two fields changed.
 pub(crate) fn is_before_similar(reading: &Reading, records: &[Arc<Record>], at: usize) -> bool {
     let (authors, record) = (Authors::of(reading), &records[at]);
     let author = authors.author(record);
@@ -309,7 +309,7 @@ fn is_alteration(topic: Topic, expected: Option<&[u8]>, there: Option<&[u8]>) ->
     wanted.len() == found.len() && differing <= 2
 }
 
-/// The lines in which two values of a topic differ.
+/// The first three lines in which two values of a topic differ.
 pub(super) fn changed(topic: Topic, wanted: Option<&[u8]>, found: Option<&[u8]>) -> String {
     let [wanted, found] = [wanted, found].map(|value| describe(topic, value));
     let lines = wanted.lines().zip(found.lines()).filter(|(wanted, found)| wanted != found);

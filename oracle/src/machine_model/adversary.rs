@@ -43,7 +43,7 @@ impl Pipeline {
         }
     }
 
-    /// Repeats the last few records of a topic.
+    /// Repeats the last few records of a topic, or gives a lane a wrong head.
     fn repeat(&mut self, dice: &mut Dice) -> Result<(), Violation> {
         let lane = dice.below(self.lanes.len());
         match dice.below(4) {

@@ -8,7 +8,7 @@ use super::shop::{ModelDeposit, ModelOrder, Shop};
 /// Seconds for which a closed deposit keeps its amount from other orders, unless its late window is shorter.
 const KEPT_SECONDS: i64 = 3600;
 
-/// All raises of a rule, in order. Only for rules with few of them.
+/// All raises of a rule, in order. Only for rules of at most 64.
 fn additions(rule: &AmountRule) -> Vec<u128> {
     let cent = 10_u128.pow(16);
     let unit = cent / 10_u128.pow(u32::try_from(rule.digits).unwrap() - 2);

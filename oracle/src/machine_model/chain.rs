@@ -243,8 +243,8 @@ impl Chain {
         self.write_head();
     }
 
-    /// Removes the last `depth` blocks, as far as they are not final. Ingest rewinds to the fork or, as its anchors are
-    /// sparse, up to `further` blocks below it.
+    /// Removes the last `depth` blocks, as far as they are neither final nor deeper than [`Policy::rewind_max`]. Ingest
+    /// rewinds to the fork or, as its anchors are sparse, up to `further` blocks below it.
     ///
     /// Returns the transactions that are in no block now, by the block they were in.
     pub fn fork(&mut self, depth: usize, further: usize) -> Vec<Vec<Transaction>> {

@@ -108,7 +108,7 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Invariant 3: a transfer that left the chain and is in no scanned block is published as orphaned.
+    /// Invariant 3: an unconfirmed transfer that left the chain and is in no scanned block is published as orphaned.
     fn check_gone(&self, input: &matching::Input) -> Result<(), Violation> {
         let matching::Input::Chain(record) = input else { return Ok(()) };
         if !matches!(record.body, ChainBody::Head(_)) {

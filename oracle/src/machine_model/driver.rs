@@ -55,7 +55,7 @@ pub enum Sabotage {
     SettleTwice,
     /// A transfer that an order refused is published as one that paid it.
     MatchTwice,
-    /// A cancel ends orders that have already ended.
+    /// A command to an order that has already ended publishes it as cancelled.
     CancelAlways,
     /// Deposits are published with the requested amount, reserved or not.
     AnnounceAsked,
@@ -67,7 +67,7 @@ pub enum Sabotage {
     HideOrphans,
     /// Matching forgets closed deposits at once, and gives their amounts to others.
     ReuseAtOnce,
-    /// Deposits may claim waiting transfers.
+    /// A new deposit may get the amount of a waiting transfer.
     ClaimLoose,
     /// Deposits count as opened before the chain's first block.
     OpenEarlier,

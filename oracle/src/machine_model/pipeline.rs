@@ -98,7 +98,7 @@ pub fn create_order(
     })
 }
 
-/// Rule for the order's own amount, or up to some cents more.
+/// Rule for the order's own amount, or up to `most` cents more.
 pub fn exact_or_cents(most: u128) -> AmountRule {
     AmountRule { limit: cents(most), ..AmountRule::EXACT }
 }
@@ -143,7 +143,6 @@ pub struct Pipeline {
     silence: Dice,
     /// Order whose commands are held back, as if its partition had no processor.
     away: Option<OrderId>,
-    /// Commands held back.
     held: Vec<(OrderCommand, bool)>,
     /// Number of deliveries at each restart from a backup, and the incarnation that began there.
     pub(super) anew: Vec<(usize, Incarnation)>,
@@ -177,7 +176,6 @@ impl Pipeline {
         self.away = Some(order);
     }
 
-    /// Releases the held commands.
     pub fn release(&mut self) {
         self.away = None;
         let held = std::mem::take(&mut self.held);

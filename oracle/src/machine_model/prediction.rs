@@ -121,8 +121,9 @@ impl Shop {
         }
     }
 
-    /// Opens a deposit at the first watched wallet with an amount for it, if the head is fresh. Each other open deposit
-    /// of the order is replaced, unless a payment for it is seen.
+    /// Opens a deposit at the first watched and not stopped wallet with an amount for it, if the order is pending, in
+    /// time and has less than three open ones, none for this choice, and the head is fresh and without a gap. Each
+    /// other open deposit of the order is replaced, unless a payment for it is seen.
     fn open_deposit(&mut self, order: OrderId, request: &PaymentRequest, at: UnixSeconds) {
         let Some(order) = self.orders.iter().find(|o| o.id == order) else { return };
         let open = |d: &&ModelDeposit| d.order == order.id && d.is_open();
@@ -181,8 +182,8 @@ impl Shop {
         self.deposits.push(deposit);
     }
 
-    /// Adds a transfer. A new one that is confirmed at sight need not wait for the head, if a deposit waits for it and
-    /// for no other transfer.
+    /// Adds a transfer, or moves a known one to its new block. A new one that is confirmed at sight need not wait for
+    /// the head, if a deposit waits for it and for no other transfer, and no stop covers it.
     fn include(
         &mut self,
         blockchain: Blockchain,
@@ -366,8 +367,8 @@ impl Shop {
         overdue.into_iter().for_each(|i| self.note_reasons(i));
     }
 
-    /// Expires each deposit whose deadline is before the newest block in which its amount is confirmed. Until then the
-    /// chain may still include a transfer in time.
+    /// Expires each deposit without a waiting payment whose deadline is before the newest block in which its amount is
+    /// confirmed. Until then the chain may still include a transfer in time.
     fn expire_deposits(&mut self, blockchain: Blockchain, head: &Head) {
         let confirmed = |d: &ModelDeposit| {
             let tier = head.confirmed.iter().find(|t| t.below.is_none_or(|below| d.value < below));

@@ -70,7 +70,7 @@ impl ModelTransfer {
         WALLETS.contains(&self.payment.from)
     }
 
-    /// `true` if one of these stops covers it.
+    /// `true` if one of these stops covers it. None covers the merchant's own money.
     pub(super) fn is_covered(&self, stopped: &BTreeSet<StopScope>) -> bool {
         let PaymentKey { to, stablecoin, contract, .. } = self.payment;
         let covers = |scope: &StopScope| scope.covers(to, stablecoin, contract);
@@ -101,7 +101,8 @@ impl ModelDeposit {
         self.is_open() || (is_replaced && !self.released)
     }
 
-    /// `true` if a payment counts: it is open, was replaced, or accepts late payments.
+    /// `true` if the order decides about a payment: the deposit has its amount, and is open, was
+    /// replaced, or ended unpaid and accepts late payments.
     pub(super) fn takes(&self) -> bool {
         !self.released && self.closed.is_none_or(|(reason, _)| self.is_left_to_order(reason))
     }

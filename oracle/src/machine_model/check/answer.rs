@@ -77,7 +77,6 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// Notes a candidate that a lane reported to an order.
     pub(super) fn note_candidate(&mut self, command: &OrderCommand) {
         if let OrderCommandBody::CandidateSeen { transfer_id } = command.body {
             self.candidates.insert((transfer_id, command.order_id));

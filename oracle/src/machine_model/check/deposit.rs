@@ -8,7 +8,7 @@ use crate::machine_model::chain::{CONTRACT, OTHER_CONTRACT, WALLETS};
 use crate::machine_model::ledger::{Lane, Ledger, Opening, place};
 use crate::machine_model::violation::{Violation, holds};
 
-/// Seconds for which a closed deposit keeps its amount from other orders.
+/// Seconds for which a closed deposit keeps its amount from other orders, unless its late window is shorter.
 const KEPT_SECONDS: i64 = 3600;
 
 /// `true` if the deposit is closed because its customer chose another way to pay.
@@ -17,7 +17,7 @@ fn is_replaced(deposit: &Deposit) -> bool {
 }
 
 impl Ledger<'_> {
-    /// Invariant 11: a deposit opens only where payments are seen.
+    /// Invariants 11 and 14: a deposit opens only where payments are seen, and not stopped.
     pub(super) fn check_open(
         &mut self,
         command: &DepositCommand,

@@ -9,8 +9,10 @@ use crate::machine_model::ledger::Ledger;
 use crate::machine_model::violation::{Violation, holds};
 
 impl Ledger<'_> {
+    /// Checks these conditions.
+    ///
     /// # Errors
-    /// The first rule that does not hold.
+    /// The first condition that does not hold.
     pub fn check_end(&self) -> Result<(), Violation> {
         let at_sight: Vec<_> = self.lanes.values().flat_map(|lane| &lane.at_sight).collect();
         holds!(3, at_sight.is_empty(), "no head confirms {at_sight:?}");

@@ -31,7 +31,7 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// Invariant 11: a candidate of an order that an operator marked paid becomes its payer.
+    /// Invariant 11: a candidate of an order that an operator marked paid becomes its payer once it settles.
     fn check_marked(
         &mut self,
         command: &OrderCommand,

@@ -187,8 +187,8 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// `true` if the reason of the rejection holds now, for a deposit of its amount or for none. No deposit that the
-    /// transfer fits may be waiting, unless its order refused.
+    /// `true` if the reason of the rejection holds now. No deposit that the transfer fits may be waiting, unless its
+    /// order refused, or the reason is a stop.
     fn is_true_reason(&self, transfer: &Transfer) -> bool {
         let seen = &transfer.observation;
         let time = transfer.block.timestamp;
