@@ -25,7 +25,7 @@ const OUTPUT: TopicPartition = at(Topic::OrdersChangelog);
 const WRITTEN: [TopicPartition; 2] = [at(Topic::TransfersRaw), at(Topic::Alerts)];
 /// Number of input records produced before the copying worker needs them.
 const INPUT_AHEAD: usize = 5_000;
-/// Minimum number of steps of each kind between two restarts.
+/// Minimum number of the writer's steps, and of copied records, between two restarts.
 const STEPS_BETWEEN: usize = 50;
 const POLL: Duration = Duration::from_millis(50);
 const PAUSE: Duration = Duration::from_millis(20);

@@ -20,7 +20,7 @@ pub type Pending<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 /// Tables with the log's identity and positions in it, which a [`Dump`] leaves out.
 const ABOUT_THE_LOG: [&str; 2] = ["origin", "positions"];
 
-/// Every row of every table, each as a text.
+/// Every row of every table but those about the log, each as a text.
 pub type Dump = BTreeMap<String, Vec<String>>;
 
 #[derive(Debug, Clone, Copy)]
@@ -33,7 +33,7 @@ pub struct BackEnd {
     pub dump: fn(PathBuf) -> Pending<Dump>,
     /// Empties the tables of the first folder for use by the second, where that is faster than creating others. Blocks.
     pub renew: fn(&Path, &Path),
-    /// Removes data outside the folder. Blocks.
+    /// Removes data outside the folder, or frees it for another test. Blocks.
     pub remove: fn(&Path),
 }
 
@@ -107,7 +107,7 @@ impl Drop for Tables {
     }
 }
 
-/// Changes the tables in a folder by SQL, as an operator would.
+/// Changes one row of the SQLite tables in a folder by SQL, as an operator would.
 pub fn change_by_hand(dir: &Path, sql: &str) {
     let connection = rusqlite::Connection::open(dir.join("tables.sqlite")).unwrap();
     let changed = connection.execute(sql, []).unwrap();

@@ -43,7 +43,7 @@ impl Pace {
     }
 }
 
-/// Waits until `check` finds something.
+/// Waits until `check` finds something; panics after [`DEADLINE`].
 pub async fn eventually<T, F: Future<Output = Option<T>>>(
     what: &str,
     check: impl FnMut() -> F,
@@ -51,7 +51,7 @@ pub async fn eventually<T, F: Future<Output = Option<T>>>(
     eventually_or(what, check, String::new).await
 }
 
-/// Waits until `check` finds something; `explain` returns the failure's details.
+/// As [`eventually`]; `explain` returns the details for the panic.
 pub async fn eventually_or<T, F: Future<Output = Option<T>>>(
     what: &str,
     mut check: impl FnMut() -> F,
@@ -72,7 +72,7 @@ pub async fn eventually_or<T, F: Future<Output = Option<T>>>(
     }
 }
 
-/// Blocks until `check` is true.
+/// Blocks until `check` is true; panics after [`DEADLINE`].
 pub fn wait_until(what: &str, mut check: impl FnMut() -> bool) {
     let started = Instant::now();
     while !check() {

@@ -37,7 +37,7 @@ pub enum Fault {
     NoLogs,
     /// The last log of each answer is missing.
     PartialLogs,
-    /// The head lags by this many blocks; requests for later logs return none.
+    /// The endpoint lags by this many blocks: later blocks, logs and receipts are absent.
     Behind(u64),
     /// Every block is of an orphaned fork, which may grow.
     Stale,

@@ -60,7 +60,6 @@ struct Shared {
     gate: Option<Arc<Gate>>,
     behaviour: Mutex<Behaviour>,
     hold: Mutex<Hold>,
-    /// Requests so far.
     requests: AtomicUsize,
     /// Requests that wait until the newest block is old enough (`answers_after`).
     held: AtomicUsize,

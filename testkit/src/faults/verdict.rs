@@ -162,7 +162,7 @@ async fn payments(url: &str, token: &str, wallets: &[String]) -> Vec<Payment> {
     payments
 }
 
-/// The payment in a log, if it is to a wallet.
+/// The payment in a log, if it is a transfer of the coin to a wallet and not of zero.
 fn payment(log: &Value, token: &str, wallets: &[String], time: i64) -> Option<Payment> {
     let topics = log["topics"].as_array()?;
     let [signature, _, to] = topics.as_slice() else { return None };

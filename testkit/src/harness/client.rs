@@ -88,7 +88,7 @@ impl Client {
         .await;
     }
 
-    /// Sends any request; an error is a broken connection.
+    /// Sends any request; an error is a broken connection or a timeout.
     pub async fn send(
         &self,
         method: Method,
@@ -143,7 +143,7 @@ impl Client {
         id(&self.created(&body).await)
     }
 
-    /// As [`Client::order`] with a key, retried while unavailable.
+    /// As [`Client::order`] with a key, retried after errors and while unavailable.
     pub async fn keyed_order(
         &self,
         reference: &str,
@@ -206,7 +206,7 @@ impl Client {
         self.send(method, &path, &[], body.map(|b| b.to_string())).await.expect("an answer")
     }
 
-    /// Waits until an order's deposit is open.
+    /// Waits until an open deposit of an order is listed, and returns the newest.
     pub async fn deposit(&self, order_id: &str) -> Value {
         eventually(&format!("the deposit of {order_id}"), || async {
             let list = self.admin(&format!("/deposits?order_id={order_id}")).await.ok()?;

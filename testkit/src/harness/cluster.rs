@@ -14,7 +14,7 @@ use super::{Chain, Client, free_port};
 use crate::process::{given, lines_of, signal};
 use crate::{DEADLINE, eventually_or};
 
-/// Two of each stage that can share its work.
+/// Two of each stage that divides its partitions or chains among processes, and one api.
 const PROCESSES: [(&str, &str); 9] = [
     ("ingest-1", "ingest"),
     ("ingest-2", "ingest"),
@@ -268,7 +268,6 @@ impl Cluster {
         &self.installation
     }
 
-    /// A client of its API.
     pub fn client(&self) -> Client {
         Client::new(&self.installation.api()).on_servers()
     }

@@ -11,7 +11,6 @@ use tokio::task::JoinSet;
 #[derive(Debug)]
 pub struct Line {
     url: String,
-    /// Connections so far.
     used: Arc<AtomicUsize>,
     /// Aborted on drop.
     server: JoinSet<()>,

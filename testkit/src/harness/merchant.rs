@@ -1,4 +1,4 @@
-//! A merchant's receiver: records every POST.
+//! A merchant's receiver: records every POST of JSON with an event id and a signature, and answers 400 to others.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -73,7 +73,6 @@ impl Merchant {
         self.received.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Number of webhooks received so far.
     pub fn count(&self) -> usize {
         self.received.lock().unwrap_or_else(PoisonError::into_inner).len()
     }

@@ -101,7 +101,6 @@ impl Tidemark {
         self.healthy_after = self.started.elapsed();
     }
 
-    /// A client of its API.
     pub fn client(&self) -> Client {
         Client::new(&format!("http://127.0.0.1:{}", self.port))
     }
@@ -119,7 +118,6 @@ impl Tidemark {
         self.process.signal(name);
     }
 
-    /// Its log output so far.
     pub fn log(&self) -> String {
         self.process.log()
     }

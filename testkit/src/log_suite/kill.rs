@@ -118,7 +118,7 @@ pub fn append_until_refused(log: &dyn Log) {
     assert!(log.writer("late").is_err());
 }
 
-/// `child` starts a process that calls [`append_until_refused`] on a failing disk.
+/// Checks the log after `child`, a process that calls [`append_until_refused`] on a failing disk.
 pub fn a_failed_disk_ends_the_log_and_loses_nothing(
     open: impl Fn() -> Arc<dyn Log>,
     mut child: Command,

@@ -36,7 +36,7 @@ pub(super) fn joined(log: &Arc<dyn Log>) -> Box<dyn Worker> {
     member
 }
 
-/// Polls until `count` records arrived; fails on another kind of event.
+/// Polls until `count` records arrived; fails if partitions are assigned or revoked meanwhile.
 pub(super) fn records(worker: &mut dyn Worker, count: usize) -> Vec<Arc<Record>> {
     let mut all = Vec::new();
     wait_until("the records are there", || {

@@ -28,7 +28,7 @@ const TOPICS: [Topic; 8] = [
     Topic::WebhooksDispatch,
     Topic::Alerts,
 ];
-/// Retention of the topics: [`Fixture::advance`] by this or more makes records old.
+/// [`Fixture::advance`] by this or more makes records old. Also the retention once these are deleted.
 const OLD: Duration = Duration::from_secs(24 * 3600);
 /// Age difference between old records and the next ones: a broker on a busy machine has to delete the former before the
 /// latter expire.

@@ -120,7 +120,8 @@ impl Reference {
         self.transfers.get(&id).cloned()
     }
 
-    /// Removes final rows created before a day.
+    /// Removes final transfers and ended orders without an open deposit, created before a day, with their deposits and
+    /// attempts. Returns all of them.
     pub(super) fn prune(&mut self, before: Day) -> Vec<Change> {
         let is_old = |at: UnixSeconds| at < before.start();
         let deposits: Vec<Deposit> = self.deposits.values().cloned().collect();
@@ -149,7 +150,6 @@ impl Reference {
         gone
     }
 
-    /// Results of all queries.
     pub(super) fn snapshot(&self) -> Snapshot {
         let all = TransferFilter::default();
         let mut chains: Vec<_> = self.chains.values().cloned().collect();

@@ -83,7 +83,7 @@ fn forget_versions(changes: &[Change], clock: &mut UnixMicros) -> Vec<Change> {
     changes.iter().map(&mut forget).collect()
 }
 
-/// The lists without their versions.
+/// The lists of orders and open deposits, without versions.
 async fn lists(store: &dyn Store) -> [Vec<String>; 2] {
     let page = Page { limit: 10_000, offset: 0 };
     let orders = store.orders(OrderFilter::default(), page).await.unwrap();

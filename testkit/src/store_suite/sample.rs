@@ -35,7 +35,7 @@ pub(super) fn order_id(number: u64) -> OrderId {
 }
 
 /// Version `version` of row `row` of one of the five tables: a function of the numbers. Fields that the log never
-/// changes are equal in all versions of a row, and statuses follow the transitions of the log.
+/// changes are equal in all versions of a row. Statuses of orders and transfers change as on the log.
 pub(super) fn change(seed: u64, table: u8, row: u64, version: u64) -> Change {
     let place = (u64::from(table) << 32) ^ (row << 16);
     let dice = |place: u64| Dice(seed ^ place.wrapping_mul(0xff51_afd7_ed55_8ccd));
@@ -88,7 +88,7 @@ pub(super) fn subjects() -> impl Iterator<Item = Subject> {
     orders.chain((0..2).map(|number| Subject::Transfer(TransferId(number))))
 }
 
-/// Pending, then final; perhaps marked as paid by an operator afterwards.
+/// Pending, then final; perhaps marked as paid by an operator before or after that.
 fn order(row: u64, version: u64, updated_at: UnixMicros, fixed: &mut Dice) -> Order {
     let end = fixed.of(&[OrderStatus::Paid, OrderStatus::Expired, OrderStatus::Cancelled]);
     let (ended_at, marked_at) = (1 + fixed.below(6) as u64, 2 + fixed.below(9) as u64);

@@ -1,4 +1,4 @@
-//! A keyspace of its own for each test that wants tables in CQL. The servers are those that `cargo xtask test`
+//! Tables in CQL, in a keyspace that no other test uses meanwhile. The servers are those that `cargo xtask test`
 //! starts or is given, or that the test itself starts.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -269,7 +269,8 @@ pub async fn differences(node: &str, keyspaces: [&str; 2]) -> usize {
 /// Table with the partitions of each list.
 const DIRECTORY: &str = "list_partitions";
 
-/// The entries of the directory whose partitions have rows, without write times: those come from the writer's clock.
+/// The directory's entries for references, and for partitions with rows. Write times come from the writer's clock, so
+/// they are left out.
 async fn directory(session: &Session, keyspace: &str) -> Result<Vec<String>, ExecutionError> {
     let mut full = BTreeSet::new();
     let columns = ["list", "stage", "bucket", "blockchain", "coin", "shard"];
