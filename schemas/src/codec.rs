@@ -52,8 +52,8 @@ pub enum CodecError {
 }
 
 impl CodecError {
-    /// `true` if a newer version of this program may read the bytes: this version has their schema
-    /// id for no type of record, or lacks a word. No version reads other bytes as this type.
+    /// `true` if a newer version of this program may read the bytes: their schema id or a word is
+    /// unknown to this version. After any other error, no version reads them as this record.
     #[must_use]
     pub fn is_newer(&self) -> bool {
         match self {
@@ -116,7 +116,7 @@ pub fn decode<R: Record>(bytes: &[u8]) -> Result<R, CodecError> {
     codec(R::SCHEMA).decode(bytes)
 }
 
-/// Checks a value like [`decode`], but does not detect fields that contradict each other.
+/// Checks schema, binary form and words of a value, but builds no record: invalid fields pass.
 ///
 /// # Errors
 /// Reason why this version cannot read it.

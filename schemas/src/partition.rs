@@ -12,8 +12,8 @@ impl std::fmt::Display for Partition {
     }
 }
 
-/// Partition counts of the topics of one installation. Fixed when it is first started: ids and
-/// joins depend on it.
+/// Partition counts of the topics of one installation. Fixed at its first start: ids contain
+/// partitions, and topics that a stage reads together must have equal ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     /// Lanes of each chain: partitions that share its load by wallet.

@@ -105,7 +105,8 @@ vocabulary! {
         /// No wallet had a free amount for the choice, the chain's time has passed the order's deadline, or the order
         /// has too many deposits, requested or open.
         PaymentRefused = "payment_refused",
-        /// The chain's scan is behind or has a gap; or the last wallet tried is not watched, or stopped by an operator.
+        /// The chain's scan is behind or has a gap; or, at the last wallet tried, a contract is not watched or payments
+        /// are stopped by an operator.
         PaymentUnavailable = "payment_unavailable",
         /// A choice, a cancel or an opened deposit came after the order had ended, or a choice after its deadline.
         NotPending = "not_pending",

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tidemark_schemas::SchemaName;
 
 /// Returns the reasons why `new` cannot read data of `old`, or the other way round. Stricter than
-/// Avro: type and default of a field stay the same, because clients generate code from it.
+/// Avro: type and default of a field stay the same, because clients generate code from them.
 fn problems(old: &str, new: &str) -> Vec<String> {
     let parse = |text: &str| serde_json::from_str::<Value>(text).unwrap();
     let (old_json, new_json) = (parse(old), parse(new));

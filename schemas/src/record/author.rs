@@ -5,7 +5,7 @@ use super::{DepositCommandBody, OrderCommandBody};
 /// Part of the system, or person, that gives a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Author {
-    /// The shop or its customer.
+    /// The shop or its customer. An operator's cancel counts as theirs.
     Client,
     Operator,
     /// The other machine of the processor.

@@ -23,7 +23,7 @@ pub struct Block {
 pub struct ChainRecord {
     pub blockchain: Blockchain,
     pub epoch: Epoch,
-    /// The transfer's block, or the head.
+    /// The transfer's block, the head, or the last block before a watch.
     pub block: Block,
     pub observed_at: UnixMicros,
     pub body: ChainBody,

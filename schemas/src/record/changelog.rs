@@ -88,7 +88,7 @@ pub struct DepositEntry {
     /// Height above which a block is younger than the deposit: the lane's head when it opened, or
     /// the target of a later rewind.
     pub opened_above: i64,
-    /// [`LaneEntry::sequence`] when it opened. A lower [`TransferEntry::listed_at`] is an older transfer.
+    /// [`LaneEntry::sequence`] when it opened. A transfer with a lower [`TransferEntry::listed_at`] is older.
     pub opened_at: i64,
     pub late_window_seconds: u32,
     #[serde(default)]

@@ -194,7 +194,7 @@ pub enum DepositCommandBody {
     /// Closes the deposit, and replies. The reason `expired` only queries its state: chain time alone lets
     /// it expire.
     Close { reason: CloseReason },
-    /// Asks again if a transfer may still pay the order. A lane ignores transfers of other lanes.
+    /// Asks again whether a transfer may still pay the order. A lane ignores transfers of others.
     Candidate { transfer_id: TransferId },
     /// The transfer paid the order.
     Settled { transfer_id: TransferId },

@@ -30,7 +30,7 @@ pub struct Deposit {
     pub value_text: String,
     /// Time when its customer chose it, by the clock of the api.
     pub started_at: UnixSeconds,
-    /// Transfers in blocks up to this time count.
+    /// Transfers in blocks after this time do not pay it, unless it accepts late ones.
     pub expires_at: UnixSeconds,
 }
 

@@ -116,7 +116,7 @@ impl StopScope {
         }
     }
 
-    /// `true` if it covers a payment of this contract of the coin to this wallet, on whatever chain.
+    /// `true` if it covers a payment of this contract of the coin to this wallet, on any chain.
     #[must_use]
     pub fn covers(&self, wallet: Address, stablecoin: Stablecoin, contract: Address) -> bool {
         self.stablecoin.is_none_or(|of| of == stablecoin)

@@ -26,7 +26,7 @@ pub struct Delivery {
     /// The version of the order that it announces.
     #[serde(default)]
     pub version: Option<i64>,
-    /// An earlier event of the order may still be in flight.
+    /// `true` if an earlier event of the order may still be in flight.
     #[serde(default)]
     pub follows: bool,
     /// Number of deferrals since its last attempt. The first one for a failure on this side restarts
