@@ -48,7 +48,7 @@ pub enum FlawKind {
     Doubled,
     /// A record, or the state that a changelog restores, differs from the expected one.
     Changed,
-    /// A record follows from no input, or a step's record claims none that exists.
+    /// A record follows from no input, or a step's record names no existing one.
     Foreign,
     /// A step claims inputs that are not committed.
     Uncommitted,

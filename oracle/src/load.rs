@@ -89,7 +89,7 @@ impl Line {
     }
 
     /// Replaces the last blocks: their transactions keep their place, move, return to the mempool or are lost. One fork
-    /// in four only makes ingest rewind: the same blocks come back, if they fit.
+    /// in four only makes ingest rewind: the same blocks come back.
     fn fork(&mut self, dice: &mut Dice) {
         let branch = self.chain.fork(1 + dice.below(3), dice.below(2));
         if dice.below(4) == 0 && self.chain.take_back_fork() {

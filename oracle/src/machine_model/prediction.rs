@@ -122,7 +122,7 @@ impl Shop {
     }
 
     /// Opens a deposit at the first watched and not stopped wallet with an amount for it, if the order is pending, in
-    /// time and has less than three open ones, none for this choice, and the head is fresh and without a gap. Each
+    /// time and has fewer than three open ones, none for this choice, and the head is fresh and without a gap. Each
     /// other open deposit of the order is replaced, unless a payment for it is seen.
     fn open_deposit(&mut self, order: OrderId, request: &PaymentRequest, at: UnixSeconds) {
         let Some(order) = self.orders.iter().find(|o| o.id == order) else { return };

@@ -14,8 +14,8 @@ impl Ledger<'_> {
         }
     }
 
-    /// Invariant 2: the transfer was attached to this order by an operator; it is unknown and not from an own wallet, or
-    /// already pays the order. Invariant 3: it is in the chain, unless this is a repetition.
+    /// Invariant 2: the transfer was attached to this order by an operator; it is unknown and not from an own wallet,
+    /// or already pays the order. Invariant 3: it is in the chain, unless this is a repetition.
     pub(super) fn check_attach(&mut self, command: &OrderCommand) -> Result<(), Violation> {
         let OrderCommandBody::Attach(attach, _) = &command.body else { return Ok(()) };
         let (id, order) = (attach.transfer_id, command.order_id);
