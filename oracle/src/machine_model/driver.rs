@@ -35,7 +35,7 @@ pub enum Sabotage {
     NameTakenBack,
     /// Matching uses the last head's time as the newest.
     ForgetNewest,
-    /// Matching confirms every transfer at sight.
+    /// Matching gets every transfer as confirmed by its own record.
     ConfirmAtSight,
     /// Matching gets a later chain time.
     ExpireEarly,
@@ -87,17 +87,17 @@ pub enum Sabotage {
     RaiseBeyondLimit,
     /// Matching loses the fifth input of a step.
     LoseInBatch,
-    /// Matching forgets the unanswered order of a failed transfer.
+    /// Matching forgets the order that has not replied about a failed transfer.
     ForgetAsked,
     /// An unknown transfer is published without its likely order.
     HideCandidate,
     /// Matching forgets orphans with a verdict after a day.
     ForgetOrphans,
-    /// Matching forgets failed unanswered transfers after a day.
+    /// Matching forgets failed transfers after a day, although an order may count on them.
     ForgetCountedOn,
     /// Matching fails orphans that settle without waiting a day.
     FailAtOnce,
-    /// The late acceptance of an order is ignored.
+    /// Matching forgets that an order has accepted a transfer which had failed.
     ForgetLateAnswer,
     /// A lane reports waiting candidates as gone.
     DenyCandidates,

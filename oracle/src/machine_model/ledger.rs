@@ -41,7 +41,7 @@ pub(super) struct Lane<'a> {
     pub(super) stopped: Vec<StopScope>,
     /// The block after which payments to a wallet are seen, by its first watch.
     pub(super) seen_after: HashMap<Address, i64>,
-    /// Transfers confirmed at sight, which the next head must confirm.
+    /// Transfers confirmed by their own record, before a head: the next head must confirm them.
     pub(super) at_sight: Vec<Transfer>,
 }
 

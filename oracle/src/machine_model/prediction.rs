@@ -182,8 +182,8 @@ impl Shop {
         self.deposits.push(deposit);
     }
 
-    /// Adds a transfer, or moves a known one to its new block. A new one that is confirmed at sight need not wait for
-    /// the head, if a deposit waits for it and for no other transfer, and no stop covers it.
+    /// Adds a transfer, or moves a known one to its new block. A new one that its record confirms need not wait for the
+    /// head, if a deposit waits for it and for no other transfer, and no stop covers it.
     fn include(
         &mut self,
         blockchain: Blockchain,

@@ -15,7 +15,7 @@ use crate::{
 #[serde(try_from = "OrderCommandWire")]
 pub struct OrderCommand {
     pub order_id: OrderId,
-    /// Correlates the command with its reply. The processor's own have none, but for an attach.
+    /// Correlates the command with its reply. The processor's own have none, except about an attach.
     pub command_id: Option<CommandId>,
     pub issued_at: UnixMicros,
     pub body: OrderCommandBody,
