@@ -1,4 +1,4 @@
-//! A merchant's backend: creates an order and makes its checkout link.
+//! A merchant's backend: creates an order and prints the signed last part of its checkout link.
 //!
 //! ```sh
 //! MERCHANT_SECRET=… cargo run -p tidemark-tests --example signed_client -- \

@@ -1,4 +1,4 @@
-//! A merchant's receiver of webhooks: verifies each, acts once on each event, answers 200.
+//! A merchant's receiver of webhooks: verifies each, acts once on each event, and answers 200 to the genuine ones.
 //!
 //! ```sh
 //! MERCHANT_SECRET=… cargo run -p tidemark-tests --example webhook_receiver -- 127.0.0.1:9000
@@ -47,7 +47,7 @@ fn is_genuine(secret: &str, header: &str, body: &[u8], now: u64) -> bool {
 }
 
 /// Deduplication key of an event: equal for all its deliveries, whereas a resend by an operator has another
-/// `Webhook-Id`.
+/// `Webhook-Id`. `None` for an event type that this receiver does not know.
 fn key(event: &Value) -> Option<String> {
     match event["event_type"].as_str()? {
         "order_status_changed" => Some(format!("{}/{}", event["order_id"], event["status"])),

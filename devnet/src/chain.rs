@@ -54,7 +54,7 @@ pub(crate) struct Ledger {
     config: Config,
     salt: B256,
     genesis: Block,
-    /// The block of number n at n - 1.
+    /// Block `n` is at index `n - 1`; the genesis block is not among them.
     blocks: Vec<Block>,
     numbers: HashMap<BlockHash, u64>,
     /// Block number and index of each included transaction.

@@ -33,7 +33,7 @@ pub struct Config {
     pub safe_depth: u64,
     /// The contracts with code. Transfers of other contracts are possible too, to imitate counterfeit tokens.
     pub tokens: Vec<Token>,
-    /// Part of every hash, so that two chains have different hashes from genesis on.
+    /// Part of every hash, so that chains with different seeds have different hashes from genesis on.
     pub seed: u64,
 }
 

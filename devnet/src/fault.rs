@@ -15,7 +15,7 @@ pub enum Fault {
     RpcError { code: i64, message: String },
     /// HTTP 200 with a body that breaks off in the middle of the JSON.
     Malformed,
-    /// The answer is correct but comes this much later.
+    /// The correct answer comes this much later, or at once when the server shuts down.
     Hang(Duration),
 }
 
@@ -65,7 +65,6 @@ impl Switches {
         Some(fault)
     }
 
-    /// Switches every fault off; the counters stay.
     pub(crate) fn clear(&mut self) {
         let counts = std::mem::take(&mut self.counts);
         *self = Self { counts, ..Self::default() };

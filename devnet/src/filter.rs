@@ -43,7 +43,7 @@ impl Filter {
         })
     }
 
-    /// All matching logs of the chain, within the limits.
+    /// All matching logs except those within the lag; a range over the limit is an error.
     pub(crate) fn select<'a>(
         &self,
         ledger: &'a Ledger,

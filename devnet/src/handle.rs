@@ -50,7 +50,7 @@ impl Chain {
     /// Mines one block at `timestamp`, in Unix seconds.
     ///
     /// # Errors
-    /// [`Error::Timestamp`] unless it is after the head; [`Error::ChainFull`].
+    /// [`Error::Timestamp`] unless it is after the head and not after the year 9999; [`Error::ChainFull`].
     pub fn mine_at(&self, timestamp: u64) -> Result<BlockId, Error> {
         self.ledger().mine_at(timestamp)
     }
@@ -58,7 +58,7 @@ impl Chain {
     /// Sets the timestamp of the next block, in Unix seconds; later blocks step on from it.
     ///
     /// # Errors
-    /// [`Error::Timestamp`] unless it is after the head.
+    /// [`Error::Timestamp`] unless it is after the head and not after the year 9999.
     pub fn set_next_timestamp(&self, timestamp: u64) -> Result<(), Error> {
         self.ledger().set_next_timestamp(timestamp)
     }
@@ -83,8 +83,8 @@ impl Chain {
         self.ledger().block(number).map(|block| block.id)
     }
 
-    /// Replaces the last `depth` blocks by new ones, according to `reorg`, and adds one more. The new blocks keep the
-    /// timestamps of the old; the pending pool stays as it is.
+    /// Replaces the last `depth` blocks by new ones, according to `reorg`, and adds one more. Each replacement
+    /// keeps the timestamp of its block; the pending pool stays as it is.
     ///
     /// # Errors
     /// [`Error::ReorgDepth`], [`Error::UnknownTransaction`], [`Error::Offset`],
@@ -93,8 +93,8 @@ impl Chain {
         self.ledger().reorg(depth, reorg)
     }
 
-    /// Makes the next `count` HTTP requests fail. Replaces an earlier fault. A JSON-RPC batch is one request; control
-    /// calls count too.
+    /// Applies a fault to the next `count` JSON-RPC requests, in place of an earlier one; 0 ends it. A batch is one
+    /// request; control calls count too.
     pub fn fail_next(&self, count: u32, fault: Fault) {
         self.switches().arm(count, fault);
     }
@@ -141,7 +141,7 @@ impl Chain {
         self.switches().refuses_block_receipts = true;
     }
 
-    /// Switches all faults off. The counters stay.
+    /// Switches off every fault, limit and refusal that the methods above set. The counters stay.
     pub fn clear_faults(&self) {
         self.switches().clear();
     }

@@ -45,7 +45,7 @@ const METHODS: [(&str, Handler); 16] = [
     ("evm_setNextBlockTimestamp", set_next_timestamp),
 ];
 
-/// Counts every call of a request body, also those that fail.
+/// Counts the calls of a request body, also those that fail; of a batch the first [`BATCH_COUNT_MAX`].
 pub(crate) fn count(chain: &Chain, body: &Value) {
     let calls = body.as_array().map_or(std::slice::from_ref(body), Vec::as_slice);
     let mut switches = chain.switches();

@@ -18,7 +18,7 @@ const BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Maximum wait of a shutdown for requests under way.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
-/// A chain that is served over HTTP, at every path, until [`Devnet::shutdown`] or drop.
+/// A chain that is served over HTTP until [`Devnet::shutdown`] or drop.
 #[derive(Debug)]
 pub struct Devnet {
     chain: Chain,

@@ -17,7 +17,7 @@ fn witness(ledger: &Ledger, block: &Block) -> u64 {
     age / config.block_interval_secs.max(1) % WITNESSES
 }
 
-/// Number of the newest block on which [`BUILDERS`] different witnesses have built.
+/// Number of the newest block on which [`BUILDERS`] different witnesses have built, its own included; otherwise 0.
 pub(crate) fn solidified(ledger: &Ledger) -> u64 {
     let mut builders = HashSet::new();
     for number in (1..=ledger.head().id.number).rev() {

@@ -50,7 +50,7 @@ enum Availability<T> {
 /// Opens the log; on Kafka it returns once the broker answers and has the topics.
 ///
 /// # Errors
-/// A permanent failure: a damaged file or one in use, topics of another layout.
+/// A permanent failure, such as a damaged file or one in use, topics of another layout.
 pub(crate) async fn open_log(
     settings: &Settings,
     clock: &Arc<dyn Clock>,
@@ -72,7 +72,7 @@ pub(crate) async fn open_log(
     Ok(log)
 }
 
-/// As [`open_log`], for manual commands: a missing embedded log is not created.
+/// As [`open_log`], for manual commands: a missing embedded log is an error, not created.
 pub(crate) async fn open_existing_log(
     settings: &Settings,
     readiness: &Readiness,
@@ -87,7 +87,7 @@ pub(crate) async fn open_existing_log(
 /// Opens the tables; on CQL it returns once the nodes answer and have the schema.
 ///
 /// # Errors
-/// A permanent failure: a damaged file, a schema of a later version.
+/// A permanent failure, such as a damaged file or a schema of a later version.
 pub(crate) async fn open_tables(
     settings: &Settings,
     readiness: &Readiness,
@@ -145,7 +145,7 @@ async fn open_kafka(
     Ok(Arc::new(KafkaLog::open(config, layout)?))
 }
 
-/// Returns the topics' differences from the configuration, or none while an import fills them.
+/// Returns the topics' differences from the configuration; `None` while an import into them is unfinished.
 pub(crate) fn check_topics(
     config: &KafkaConfig,
     layout: &Layout,

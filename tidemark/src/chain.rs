@@ -67,7 +67,7 @@ pub(crate) struct Status {
     stopped: BTreeSet<StopScope>,
 }
 
-/// Lists all chains in the log, one a line. Also while processes run.
+/// Lists the chains that were scanned or are halted, one a line or as a JSON array. Also while processes run.
 pub(crate) fn status(settings: &Settings, is_json: bool) -> anyhow::Result<Outcome> {
     let mut unreadable = Vec::new();
     let all = all(&Source::open(settings)?, &mut unreadable)?;
@@ -81,7 +81,7 @@ pub(crate) fn status(settings: &Settings, is_json: bool) -> anyhow::Result<Outco
     Ok(Outcome::success(lines, "no chain was followed yet"))
 }
 
-/// All chains in the log. Records that cannot be read are added to `unreadable`.
+/// The chains that were scanned or are halted. Records that cannot be read are added to `unreadable`.
 pub(crate) fn all(source: &Source, unreadable: &mut Vec<String>) -> anyhow::Result<Vec<Status>> {
     let alerts = survey::open_alerts(source)?;
     let page = |of, from, max| source.read(of, from, max);
@@ -144,10 +144,10 @@ impl Status {
     }
 }
 
-/// Rewinds a chain, once the operator has confirmed what is retracted.
+/// Rewinds a chain, after the operator has confirmed what is retracted or given `--yes`.
 ///
 /// # Errors
-/// The chain cannot be rewound to that height, or the log cannot be read or written.
+/// The operator declined, the chain cannot be rewound to that height, or the log cannot be read or written.
 pub(crate) async fn rewind(settings: Settings, options: Options) -> anyhow::Result<Outcome> {
     telemetry::init_log(&settings.telemetry)?;
     let Options { chain: name, height, yes, .. } = options;
@@ -227,7 +227,7 @@ fn describe(chain: &ChainConfig, rewind: &Rewind) -> Vec<String> {
 /// Writes the operator's decision about the held transfers of a transaction.
 ///
 /// # Errors
-/// None of the transfers is held, or the log cannot be read or written.
+/// No transfer of the transaction is held, its block is not confirmed yet, or the log cannot be read or written.
 pub(crate) async fn resolve(settings: Settings, dispute: Dispute) -> anyhow::Result<Outcome> {
     telemetry::init_log(&settings.telemetry)?;
     let Dispute { chain: name, transaction, accept, .. } = dispute;

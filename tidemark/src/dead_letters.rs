@@ -93,8 +93,7 @@ async fn replay_on(
         };
         match draft {
             Ok(draft) => {
-                // The audit entry is durable before the command, so that no command takes effect
-                // without one.
+                // The audit entry is durable before the letter's record, so that none takes effect without one.
                 for record in draft.records() {
                     log.produce(vec![record]).await.with_context(|| from.clone())?;
                 }

@@ -114,11 +114,11 @@ fn path(subject: Subject) -> String {
     }
 }
 
-/// Resends the webhook of each order or transfer that has no delivery since its last webhook was given up. Succeeds if
-/// the API refuses none.
+/// Resends the webhook of each order or transfer that has no delivery since its last webhook was given up; with
+/// `--dry-run` only lists them. Succeeds if the API refuses none.
 ///
 /// # Errors
-/// The API does not respond or refuses the secret. A rerun skips webhooks delivered meanwhile.
+/// The log cannot be read, or the API does not respond or refuses the secret. A rerun skips delivered webhooks.
 pub(crate) async fn redrive(
     settings: Settings,
     filter: Filter,
@@ -167,8 +167,7 @@ fn is_delivered(attempts: &[Value], given_up: UnixMicros) -> bool {
 }
 
 impl Api {
-    /// # Errors
-    /// The URL is not the Admin API. Without this check, the 404 of another server would pass for a pruned order.
+    /// Refuses a URL that is not that of the Admin API: the 404 of another server would pass for a pruned order.
     async fn is_there(&self) -> anyhow::Result<()> {
         let (status, text) = self.ask(Method::GET, "wallets", None).await?;
         ensure!(

@@ -18,7 +18,7 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 /// Returns the alarms of a ready process, then a line for each configured chain.
 ///
 /// # Errors
-/// The process is not ready, with the parts that it waits for; or it does not answer.
+/// Readiness is not served, the process does not answer, or it is not ready: the error has what it waits for.
 pub(crate) async fn ask(config: &telemetry::Config) -> anyhow::Result<Outcome> {
     let listen = config.listen.context(
         "telemetry.listen is \"\", so readiness is not served: set it, or check another way",

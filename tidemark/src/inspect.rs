@@ -1,4 +1,4 @@
-//! Commands that only read an installation, also while it runs: its history and its health.
+//! Commands that inspect an installation, also while it runs: its history, its health and its alerts.
 
 pub(crate) mod alerts;
 pub(crate) mod doctor;

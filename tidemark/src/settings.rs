@@ -154,8 +154,7 @@ impl Settings {
         })
     }
 
-    /// # Errors
-    /// Embedded tables with the Kafka log: no process could use them.
+    /// Refuses embedded tables with the Kafka log: no process could use them.
     pub(crate) fn check_tables(&self) -> Result<(), Problems> {
         misfit_of_tables(self).map_or(Ok(()), |what| Err(Problems(vec![what.to_owned()])))
     }

@@ -9,7 +9,7 @@ use store::embedded;
 
 use crate::settings::Settings;
 
-/// Logs the configuration file.
+/// Logs the path of the configuration file, or that there is none.
 pub(crate) fn configuration(process: &Process) {
     if let Some(file) = &process.config_file {
         tracing::info!(
@@ -24,14 +24,13 @@ pub(crate) fn configuration(process: &Process) {
     }
 }
 
-/// `true` if the data folder has no files. Must be called before the log and the tables are opened, which creates the
-/// files.
+/// `true` if the data folder has neither a log nor tables. Must be called before they are opened, which creates them.
 pub(crate) fn is_new(settings: &Settings) -> bool {
     let dir = &settings.process.data_dir;
     !ReadOnlyLog::is_in(dir) && !embedded::are_in(dir)
 }
 
-/// Logs the location of the open log and tables.
+/// Logs the location of the open log and tables, and the number of open orders in embedded tables.
 pub(crate) fn back_ends(settings: &Settings, is_new: bool) {
     let dir = &settings.process.data_dir;
     let folder = absolute(dir);

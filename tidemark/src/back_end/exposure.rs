@@ -10,7 +10,8 @@ use crate::settings::Settings;
 /// Permissions of anybody but the owner.
 const OTHERS: u32 = 0o077;
 
-/// Logs each exposed secret. The process still runs: a network may be closed, and a file system may have no modes.
+/// Warns of each exposed or weak secret, not with its value. The process still runs: a network may be closed, and a file
+/// system may have no modes.
 pub(crate) fn warn(settings: &Settings) {
     for exposed in exposed(settings) {
         tracing::warn!("{exposed}");

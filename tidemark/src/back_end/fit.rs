@@ -1,7 +1,5 @@
-//! Checks that log and tables are of the same installation and incarnation, and that the log is not
-//! older than the tables.
-//!
-//! The projector detects older tables, by the position of its group.
+//! Checks that log and tables are of the same installation and incarnation (a restore from a backup begins a new one),
+//! and that the log is not older than the tables. The projector detects older tables, by the position of its group.
 
 use std::sync::Arc;
 
@@ -20,7 +18,7 @@ const REBUILD: &str =
 /// Compares log and tables, and records the origin in new tables.
 ///
 /// # Errors
-/// Log and tables do not belong together; the error names the remedy.
+/// Log and tables do not belong together: the error names the remedy. Or one of them cannot be read.
 pub(crate) async fn check(log: &Arc<dyn Log>, tables: &dyn Store) -> anyhow::Result<()> {
     let asked = log.clone();
     let Some(log_is) = blocking(move || origin(&*asked)).await? else { return Ok(()) };
@@ -57,7 +55,7 @@ fn origin(log: &dyn Log) -> Result<Origin, log::Error> {
 /// Refuses to rebuild tables that belong to another installation.
 ///
 /// # Errors
-/// The tables belong to another installation, or cannot be read.
+/// The tables belong to another installation, or log or tables cannot be read.
 pub(crate) async fn refuse_others(log: &dyn Log, tables: &dyn Store) -> anyhow::Result<()> {
     let own = log.installation()?;
     match tables.origin().await? {

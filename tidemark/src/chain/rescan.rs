@@ -29,11 +29,11 @@ pub(crate) struct Options {
     yes: bool,
 }
 
-/// Publishes missing transfers once the operator confirms. Succeeds if all endpoints were asked and nothing is left
-/// unproven.
+/// Publishes missing transfers, after the operator has confirmed them or given `--yes`. Succeeds if all endpoints were
+/// asked and nothing is left unproven.
 ///
 /// # Errors
-/// The blocks cannot be requested, or the log cannot be read or written.
+/// The operator declined, the blocks cannot be requested, or the log cannot be read or written.
 pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<Outcome> {
     telemetry::init_log(&settings.telemetry)?;
     let Options { chain: name, from, to, yes } = options;

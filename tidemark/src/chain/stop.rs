@@ -1,7 +1,7 @@
 //! `tidemark stop`: the emergency stop of a wallet, a coin, a contract or a chain, and its end.
 //!
-//! The command writes one record for each lane. If a running process has the embedded log open, that process writes the
-//! records, on a request to its Admin API.
+//! The command writes one record for each lane that it covers, and an audit entry. If a running process has the embedded
+//! log open, that process writes them, on a request to its Admin API.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,7 +47,7 @@ pub(crate) struct Options {
 /// Sends the command to the lanes, or lists the stops in force.
 ///
 /// # Errors
-/// The subject is not valid, or neither the log nor the API can be reached.
+/// The subject is not valid, or its stop to end is not in force; or neither the log nor the API takes the command.
 pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<Outcome> {
     telemetry::init_log(&settings.telemetry)?;
     let Options { subject, chain, end, api } = options;

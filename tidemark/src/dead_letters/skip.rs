@@ -203,7 +203,7 @@ fn before(log: &dyn Log, mut next: Offset, place: Place) -> anyhow::Result<Vec<O
     Ok(offsets)
 }
 
-/// Waits until the group has given the partition to this command.
+/// Waits, for [`JOIN_MAX`] at most, until the group has given the partition to this command.
 fn assigned(
     worker: &mut dyn log::Worker,
     of: TopicPartition,

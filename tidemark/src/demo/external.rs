@@ -22,7 +22,7 @@ use crate::process;
 use crate::settings::Settings;
 use crate::stage::Stage;
 
-/// Maximum wait until a chain is followed: ingest checks its contracts again every 30 s.
+/// Maximum wait until both chains are followed: ingest checks its contracts again every 30 s.
 const FOLLOWED_WAIT_MAX: Duration = Duration::from_secs(90);
 
 /// Plays the story against the API at `base`.

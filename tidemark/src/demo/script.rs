@@ -177,7 +177,7 @@ impl Script<'_> {
         let reference = event["merchant_order_id"].as_str().unwrap_or_default();
         let received = async {
             loop {
-                // The tables are written shortly after the webhook is sent.
+                // The tables may be written only after the webhook is sent.
                 if let Some(value) = self.shop.received(reference).await? {
                     return anyhow::Ok(value);
                 }
@@ -220,7 +220,7 @@ impl Script<'_> {
             .with_context(|| format!("no transfer with {query}"))?
     }
 
-    /// The record behind an unknown_transfer webhook, read from the topic as an operator would.
+    /// The record behind an unknown_transfer webhook, from the first 100 records of each partition of the topic.
     fn unknown_transfer(&self, event: &Value) -> anyhow::Result<Transfer> {
         let topic = Topic::TransfersUnknown;
         for partition in topic.all_partitions(&self.log.layout()) {

@@ -1,4 +1,4 @@
-//! HTTP requests of a merchant's backend and of its customer.
+//! HTTP requests of a merchant's backend, of its customer and of an operator.
 
 use anyhow::{Context, ensure};
 use reqwest::{Client, Response, StatusCode};

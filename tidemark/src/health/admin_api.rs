@@ -20,7 +20,7 @@ pub(crate) struct Api {
 }
 
 impl Api {
-    /// `base` defaults to the configured address.
+    /// Makes a client. `base` defaults to the configured address.
     pub(crate) fn new(settings: &Settings, base: Option<Url>) -> anyhow::Result<Self> {
         let secret = String::from_utf8_lossy(settings.shop.admin_secret.expose()).into_owned();
         ensure!(
@@ -43,7 +43,7 @@ impl Api {
         &self.base
     }
 
-    /// Returns the answer if its status is success, conflict or not found.
+    /// Returns an answer with the status success, conflict or not found; any other is an error.
     pub(crate) async fn ask(
         &self,
         method: Method,

@@ -1,4 +1,4 @@
-//! `tidemark alerts`: lists alerts, and ends those that were dealt with.
+//! `tidemark alerts`: lists alerts, ends one that was dealt with, and tests sinks.
 //!
 //! If a running process has the embedded log open, that process writes the end of the alert, on a
 //! request to its Admin API.
@@ -97,7 +97,7 @@ fn object(alert: &Alert) -> anyhow::Result<String> {
 /// Ends an open alert, with an entry in `audit`.
 ///
 /// # Errors
-/// No open alert has the name, or neither the log nor the API can be reached.
+/// The reason is not valid, no open alert has the name, or neither the log nor the API takes the command.
 pub(crate) async fn resolve(settings: Settings, options: Ending) -> anyhow::Result<Outcome> {
     telemetry::init_log(&settings.telemetry)?;
     let Ending { alert_id, reason, api } = options;

@@ -35,7 +35,7 @@ impl Chain {
     }
 }
 
-/// Examines everything. Succeeds with a usable log and tables, and an endpoint for each chain.
+/// Examines endpoints, log and tables. Succeeds if log and tables do not fail and each chain has a usable endpoint.
 pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<Outcome> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let mut chains = Vec::new();
