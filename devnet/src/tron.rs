@@ -2,9 +2,8 @@
 //!
 //! **As documented** (java-tron 4.8, its documentation and source):
 //! - JSON-RPC: a state root without bytes, zeros for blooms, uncles, receipts root, mix hash, nonce and gas; the tags
-//!   `latest`, `earliest` and `finalized`; -32602 for `safe`, `pending`, an unknown block hash and a range whose ends
-//!   are more than 5,000 blocks apart; logs up to the head if a range ends beyond it; state at `latest` alone; receipts
-//!   of type 0.
+//!   `latest`, `earliest` and `finalized`; -32602 for `safe`, `pending`, an unknown block hash and ranges of over 5,001
+//!   blocks; logs up to the head if a range ends beyond it; state at `latest` alone; receipts of type 0.
 //! - HTTP below `/walletsolidity/`: hexadecimal without `0x`; times in milliseconds; zeros left out; only solidified
 //!   blocks; `[]` for unknown outcomes; outcomes in the order of the transactions, without block hash or log index.
 //! - The solidified block: 19 of 27 witnesses have built on it. A witness that misses a slot

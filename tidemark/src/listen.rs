@@ -1,5 +1,5 @@
-//! `tidemark webhook listen`: a receiver for developers. It verifies webhooks, prints them, and returns the given
-//! status.
+//! `tidemark webhook listen`: a receiver for developers. It verifies and prints webhooks, and returns the given status
+//! for genuine ones, otherwise 401.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -88,12 +88,12 @@ impl Output<StderrLock<'_>> {
     }
 }
 
-/// Prints a line of a result. A closed pipe is ignored.
+/// Prints a line of a result. A failure, such as a closed pipe, is ignored.
 pub(crate) fn print(line: &str) {
     drop(stdout().line(line));
 }
 
-/// Prints a message. A closed pipe is ignored.
+/// Prints a message. A failure, such as a closed pipe, is ignored.
 pub(crate) fn say(line: &str) {
     drop(stderr().line(line));
 }
@@ -128,7 +128,7 @@ impl Progress {
         Self { begun: now, shown: now, is_terminal: stderr().is_terminal() }
     }
 
-    /// Shows the line, made from the milliseconds since the beginning, once per interval.
+    /// Shows the line, made from the milliseconds since the beginning, at most once per interval.
     pub(crate) fn show(&mut self, line: impl FnOnce(u64) -> String) {
         let interval = if self.is_terminal { TERMINAL_INTERVAL } else { LINE_INTERVAL };
         if self.shown.elapsed() < interval {
@@ -148,7 +148,7 @@ impl Progress {
     }
 }
 
-/// Shows the planned actions, and asks for confirmation.
+/// Shows the planned actions, and asks for confirmation: `true` if the answer is `yes`.
 pub(crate) fn is_agreed(lines: &[String], question: &str) -> Result<bool> {
     let mut output = stdout();
     for line in lines {

@@ -31,8 +31,8 @@ pub(crate) async fn run(config: &webhooks::Config, url: &str) -> anyhow::Result<
     Ok(Outcome { lines, is_success })
 }
 
-/// Addresses of the receiver, only for display: the call resolves the name again. `None` with a
-/// proxy, which resolves it instead.
+/// Addresses of the receiver, only for display: the call resolves the name again. `None` if there is no name or it does
+/// not resolve, and with a proxy, which resolves it instead.
 async fn addresses(config: &webhooks::Config, url: &str) -> Option<String> {
     let url = receiver_url(url).ok().filter(|_| config.proxy.is_none())?;
     let target = (url.domain()?, url.port_or_known_default()?);

@@ -52,8 +52,8 @@ struct Service<'a> {
 
 /// Runs stages until SIGINT or SIGTERM. Metrics and readiness are served before any back end is opened; while one is
 /// unavailable, the process waits. SIGHUP makes the process read the configuration file again: if it is valid, the
-/// stages stop in order and start with it, while connections wait; if not, nothing changes. An error that ends the
-/// process is logged.
+/// stages stop in order and start with it, or with the earlier one if they fail, while connections wait; if not,
+/// nothing changes. An error that ends the process is logged.
 ///
 /// # Errors
 /// A permanent failure, or a failed part of the process.

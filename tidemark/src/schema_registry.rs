@@ -87,7 +87,7 @@ struct Registry<'a> {
 }
 
 impl Registry<'_> {
-    /// Registers the versions of a subject that are missing, in their order.
+    /// Registers the versions of a subject that are missing, in their order, and sets its mode and compatibility.
     async fn register(
         &self,
         subject: &str,

@@ -1,4 +1,4 @@
-//! `tidemark topics`, `tidemark schema` and `tidemark tables`: manual work on the back ends.
+//! `tidemark topics`, `schema`, `tables`, `backup`, `restore`, `export` and `import`: manual work on the back ends.
 
 pub(crate) mod backup;
 pub(crate) mod prune;

@@ -188,7 +188,7 @@ impl Pages for Source {
     }
 }
 
-/// Decodes the records of a partition from `from` on. `page` reads at most the given number of records.
+/// Decodes the records of a partition from `from` on. An unreadable one is an error, after all others were taken.
 pub(crate) fn read_all<T: schemas::record::Record>(
     of: TopicPartition,
     from: Offset,

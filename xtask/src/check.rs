@@ -8,7 +8,7 @@ use crate::fetch;
 use crate::shell::{self, cargo};
 use crate::tools::{self, Kit};
 
-/// Format of the code.
+/// Checks the format of the code.
 pub(crate) fn format() -> Result<()> {
     shell::run(cargo().args(["fmt", "--all", "--check"]))
 }
@@ -21,7 +21,7 @@ pub(crate) fn lints(cargo: fn() -> Command) -> Result<()> {
     shell::run(cargo().args(doc).env("RUSTDOCFLAGS", "--deny warnings"))
 }
 
-/// The rules of `deny.toml`. Advisories are not among them: they need a database from the network, and
+/// Checks the rules of `deny.toml`. Advisories are not among them: they need a database from the network, and
 /// a new one would fail a change that has nothing to do with it.
 pub(crate) fn dependencies() -> Result<()> {
     let mut command = Command::new(fetch::cargo_deny()?);
@@ -29,7 +29,7 @@ pub(crate) fn dependencies() -> Result<()> {
     shell::run(command.current_dir(shell::root()))
 }
 
-/// Known defects of dependencies. The database changes daily, so this is not part of the check of a change.
+/// Checks for known defects of dependencies. The database changes daily, so this is not part of the check of a change.
 ///
 /// # Errors
 /// There is an advisory, or the database cannot be fetched.

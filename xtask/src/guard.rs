@@ -4,13 +4,13 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
 
-/// A terminal signals all of its processes; the shell ignores that, as it must outlive the process that it guards.
+/// A terminal signals all of its processes; the shell ignores that, as it must outlive the process that started it.
 const SCRIPT: &str = "trap '' INT TERM HUP; read -r _; kill -s KILL -- \"$0\"";
 
 /// Kills a child when this process ends, also by SIGKILL or an abort, where no destructor runs.
 ///
 /// A shell waits at a pipe that only this process can write to: it reads EOF when this process is
-/// gone. Keep the guard until the child was waited for, as its id may be reused afterwards.
+/// gone. Keep the guard until the child was waited for and no longer, as its id may be reused afterwards.
 #[derive(Debug)]
 pub struct Guard(Child);
 
@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn a_child_is_killed_when_the_pipe_is_closed() {
         let mut child = Command::new("sleep").arg("3600").spawn().unwrap();
-        // The kernel closes it when this process ends.
+        // Closes the pipe, as the kernel does when this process ends.
         Guard::of(child.id()).unwrap().kill();
         assert_eq!(child.wait().unwrap().signal(), Some(9));
     }

@@ -13,7 +13,7 @@ pub(crate) enum Need {
     Clients,
     /// Signatures by Python's standard library.
     Python,
-    /// Chromium, its driver and checker.
+    /// Chromium, with the packages that drive it and check accessibility.
     Browser,
     /// A program that makes requests from an OpenAPI document.
     Schemathesis,

@@ -1,4 +1,4 @@
-//! Secrets that others can read on this machine or in transit, or that are easy to guess.
+//! Exposed secrets: others can read them on this machine or in transit, or they are easy to guess.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -10,8 +10,7 @@ use crate::settings::Settings;
 /// Permissions of anybody but the owner.
 const OTHERS: u32 = 0o077;
 
-/// Warns of each exposed or weak secret, not with its value. The process still runs: a network may be closed, and a file
-/// system may have no modes.
+/// Warns of each exposed secret. The process still runs: a network may be closed, and a file system may have no modes.
 pub(crate) fn warn(settings: &Settings) {
     for exposed in exposed(settings) {
         tracing::warn!("{exposed}");

@@ -1,7 +1,7 @@
 //! `tidemark stop`: the emergency stop of a wallet, a coin, a contract or a chain, and its end.
 //!
-//! The command writes one record for each lane that it covers, and an audit entry. If a running process has the embedded
-//! log open, that process writes them, on a request to its Admin API.
+//! The command writes an audit entry and one record for each lane that it covers. If a running process has the
+//! embedded log open, that process writes them, on a request to its Admin API.
 
 use std::collections::{BTreeMap, BTreeSet};
 

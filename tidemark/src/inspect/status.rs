@@ -37,7 +37,7 @@ pub(crate) struct Options {
 pub(crate) enum Health {
     Well,
     NotWell,
-    /// A part did not respond, and nothing else is wrong.
+    /// A part could not be read, and nothing is known to be wrong.
     Unknown,
 }
 

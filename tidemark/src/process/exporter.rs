@@ -51,10 +51,9 @@ fn span_json(span: &Span) -> Value {
 }
 
 impl Exporter {
-    /// # Errors
-    /// There is no HTTP client, for example because the system has no trusted certificates.
+    /// Makes an exporter; fails without an HTTP client, for example because the system has no trusted certificates.
     pub(super) fn new(otlp: &Otlp, member: &str) -> anyhow::Result<Self> {
-        // Fails if another part has installed a provider.
+        // The provider is process-wide; another part may have installed it already.
         drop(rustls::crypto::ring::default_provider().install_default());
         let headers: HeaderMap = otlp.header.clone().into_iter().collect();
         let redirects = reqwest::redirect::Policy::none();
@@ -69,7 +68,7 @@ impl Exporter {
         Ok(Self { http, url: otlp.url.clone(), resource, is_away: false })
     }
 
-    /// Sends spans until `stop`, then the queued ones.
+    /// Sends spans until `stop`, then the queued ones, which are dropped if the collector is unavailable.
     pub(super) async fn run(mut self, mut spans: Receiver<Span>, stop: CancellationToken) {
         while let Some(first) = next(&mut spans, &stop).await {
             let mut batch = vec![first];

@@ -129,8 +129,8 @@ impl Published {
         self.live.values().filter(is_younger).count() as u64
     }
 
-    /// The transfers that endpoints show. A payment before the watch of its wallet and contract began is left out, unless
-    /// it was published, as by a rescan.
+    /// The transfers that endpoints show. A payment in or before the block at which the watch of its wallet and
+    /// contract began is left out, unless it was published, as by a rescan.
     pub(super) fn due(&self, survey: &Survey) -> Vec<Inclusion> {
         let published: HashSet<_> =
             self.live.values().map(|(block, seen)| (block.hash, seen.payment())).collect();

@@ -12,12 +12,12 @@ use crate::inspect::status::groups;
 use crate::settings::Settings;
 use crate::tail::Source;
 
-/// Allowed lag of the dispatcher, in microseconds: it catches up after a restart.
+/// Allowed lag of the stages, in microseconds: they catch up after a restart.
 const DISPATCH_MICROS: i64 = 5 * 60 * 1_000_000;
 /// Stages whose unread records are not reported as differences.
 const STAGES: [&str; 2] = ["processor", "webhooks"];
 
-/// The time from which records may be unprocessed: the last minutes, or the oldest lag of a stage.
+/// The time from which records may be unprocessed: five minutes ago, or earlier that of the oldest unread record.
 pub(super) fn fresh_since(
     source: &Source,
     settings: &Settings,

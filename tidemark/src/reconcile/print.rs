@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Chain, Report};
 
-/// The text of an amount that is not known.
+/// The text of an amount or a time that is not known.
 const NOT_KNOWN: &str = "not known";
 const COLUMNS: &str = "section,join,from,to,blockchain,coin,item,count,amount,text,command";
 

@@ -71,7 +71,7 @@ struct Record {
     is_applied: bool,
 }
 
-/// Reads the row of each order and each transfer.
+/// Compares each order and each transfer with its row, and leaves out those pruned as final.
 pub(super) async fn read(settings: &Settings, log: &Logged) -> anyhow::Result<Vec<Row>> {
     let tables = Tables::open(settings).await?;
     // Read before the rows: a row must include every record before its position.
@@ -104,7 +104,6 @@ pub(super) async fn read(settings: &Settings, log: &Logged) -> anyhow::Result<Ve
             Some(Defect::Missing | Defect::Older | Defect::Changed) if !is_applied => {
                 RowState::NotYet
             }
-            // Pruned as final.
             Some(Defect::Missing) if record.change.was_final_before(pruned) => continue,
             Some(Defect::Missing) => RowState::Missing,
             Some(Defect::Older) => RowState::Older,

@@ -138,7 +138,7 @@ struct Gap {
 }
 
 impl Gap {
-    /// Finds the period: from the backup to the newest readable record of the replaced files.
+    /// Finds the period: from the backup to the newest record of the replaced files, or to now if they are unreadable.
     fn of(copy: &Backup, data: &Path, now: UnixMicros) -> anyhow::Result<Self> {
         // Damaged files have no readable identity: they are replaced without this comparison.
         let present = Identity::read(data).ok().flatten();

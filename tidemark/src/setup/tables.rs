@@ -1,4 +1,4 @@
-//! `tidemark tables`: rebuilds the tables from the log.
+//! `tidemark tables rebuild`: rebuilds the tables from the log.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub(crate) struct Options {
 /// another keyspace.
 ///
 /// # Errors
-/// The log or the tables failed, or it was interrupted; run it again.
+/// `--into` does not fit the tables; rows differ afterwards ([`Different`]); or log or tables failed, or a stop came.
 pub(crate) async fn rebuild(settings: Settings, options: Options) -> anyhow::Result<Outcome> {
     settings.check_tables()?;
     let work = match (&settings.store, options.into) {

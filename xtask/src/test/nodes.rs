@@ -8,13 +8,12 @@ use anyhow::{Context, Result, ensure};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// `host:port` of each.
+/// CQL servers, each as `host:port`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Nodes(Vec<String>);
 
 impl Nodes {
-    /// # Errors
-    /// If one of them is not `host:port`.
+    /// Parses a list with commas; fails if one of its items is not `host:port`.
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let nodes: Vec<_> = text.split(',').map(|node| node.trim().to_owned()).collect();
         for node in &nodes {

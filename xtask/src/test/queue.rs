@@ -50,7 +50,7 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    /// Reads the counts. Tests without a result count as failed.
+    /// Reads the counts. Tests without a result count as failed; a failed process counts as one failed test at least.
     fn new(name: String, tests: usize, end: End, text: &str, took: Duration) -> Self {
         let result = Counts::parse(text);
         let mut counts = result.unwrap_or_default();

@@ -32,7 +32,7 @@ fn is_output_of<M: Wire>(topic: Topic) -> bool {
     is_output(topic) && (topic == Topic::DeadLetters || of_orders == is_orders)
 }
 
-/// `true` if the topic has results of the processor, not its state or the inputs of its steps.
+/// `true` if the topic has results of the processor, not its state or the log of its steps.
 fn is_output(topic: Topic) -> bool {
     let own = [
         matching::State::CHANGELOG,
@@ -53,13 +53,12 @@ pub(super) struct Course {
     until: Option<UnixMicros>,
     /// Maximum time by which a step's outputs precede the step's own record: on Kafka the transaction timeout.
     step_max: Duration,
-    /// Number of steps to replay.
+    /// Upper bound of the number of steps to replay, for the progress.
     steps: u64,
 }
 
 impl Course {
-    /// # Errors
-    /// The log cannot be read, or no longer has the beginning.
+    /// Prepares a replay; fails if the log cannot be read, or no longer has the steps from the starting state on.
     pub(super) fn open(
         settings: &Settings,
         readahead: &Readahead,
@@ -177,7 +176,7 @@ impl Course {
         topics
     }
 
-    /// Replays all steps. `false` if stopped earlier.
+    /// Replays the steps before `until`. `false` if a stop, or the reader closing the output, ended it earlier.
     pub(super) fn run(
         &mut self,
         mut side: Option<&mut Side>,
@@ -253,7 +252,7 @@ impl Course {
         Ok(())
     }
 
-    /// Reports emitted records that follow from no step.
+    /// Reports emitted records that no replayed step made.
     pub(super) fn finish(&mut self, report: &mut Report) -> anyhow::Result<()> {
         let until = self.until.unwrap_or(UnixMicros(i64::MAX));
         let step_max = i64::try_from(self.step_max.as_micros()).unwrap_or(i64::MAX);

@@ -75,7 +75,7 @@ struct Input {
     end: Offset,
     /// `true` if `pages` starts at a known position; otherwise the first step sets it.
     is_placed: bool,
-    /// `true` before the first step of a machine that starts empty: that step takes the topic's first record.
+    /// `true` until a machine that starts empty takes from the topic: it must begin with the first record there.
     begins: bool,
 }
 

@@ -38,7 +38,7 @@ pub(super) struct Line {
     by_identity: HashMap<String, Vec<Offset>>,
     /// Last offset of the pending records that `by_identity` has.
     identified: Offset,
-    /// Offset behind the last record that was found.
+    /// Offset after the last record found, advanced by one for each missing one: the search window begins here.
     passed: Offset,
 }
 
@@ -100,8 +100,8 @@ impl Line {
         Ok(found.map_or(Found::Missing, Found::Different))
     }
 
-    /// Reads on until `is_over`. Records without a step are added to `extra`; young ones and those past the compared
-    /// range remain pending.
+    /// Reads on until `is_over`. Records that `is_young`, or past the compared range, remain pending. Others in the
+    /// range that no step made are added to `extra`, except resolved alerts, which operators write too.
     pub(super) fn finish(
         &mut self,
         is_over: impl Fn(&Record) -> bool,

@@ -29,8 +29,7 @@ pub(super) struct Readahead {
 }
 
 impl Readahead {
-    /// # Panics
-    /// Outside a runtime.
+    /// Panics outside a runtime, in which it reads the pages.
     pub(super) fn new(source: Source, stop: CancellationToken) -> Self {
         let (source, slots) = (Arc::new(source), Arc::new(Semaphore::new(READERS)));
         Self { source, slots, failure: Arc::default(), stop, runtime: Handle::current() }

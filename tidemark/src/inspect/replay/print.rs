@@ -12,7 +12,7 @@ use crate::tail::quiet;
 pub(super) enum Difference<'a> {
     /// A replayed record that was not emitted.
     Missing { input: (TopicPartition, Offset), made: &'a NewRecord },
-    /// An emitted record without an input.
+    /// An emitted record that no replayed step made.
     Extra(&'a Record),
     /// An emitted record that differs from the replayed one.
     Different { input: (TopicPartition, Offset), made: &'a NewRecord, emitted: &'a Record },
@@ -30,7 +30,7 @@ impl Difference<'_> {
         }
     }
 
-    /// Returns the place of the record, or of the missing one.
+    /// Returns the place of the record; of a missing one only the partition.
     fn place(&self) -> String {
         match self {
             Self::Missing { made, .. } => made.to.to_string(),
@@ -153,7 +153,7 @@ impl Totals {
 pub(super) struct Report {
     is_json: bool,
     pub(super) totals: Totals,
-    /// The reader has closed the output.
+    /// `true` once the reader has closed the output.
     pub(super) is_closed: bool,
 }
 

@@ -83,8 +83,7 @@ impl State {
         write().with_context(|| format!("the state cannot be saved in {}", dir.display()))
     }
 
-    /// # Errors
-    /// There is no state, or it is damaged, or of another log.
+    /// Loads the state in the folder; fails if there is none, or it is damaged, of another format or of another log.
     pub(super) fn load(dir: &Path, origin: &Origin) -> anyhow::Result<Self> {
         let read = || {
             let mut reader = BufReader::new(File::open(dir.join(FILE))?);

@@ -74,7 +74,7 @@ pub(super) fn chains(
     names.into_iter().map(one).collect()
 }
 
-/// The positions and members of all groups.
+/// The lag and the members of each group. The embedded log lists no members, so `ingest`, without a lag, is left out.
 pub(crate) fn groups(source: &Source, settings: &Settings) -> anyhow::Result<Vec<Group>> {
     let layout = &settings.log.layout;
     let mut places = Vec::new();
@@ -114,7 +114,7 @@ fn behind(source: &Source, place: Place) -> Result<Option<(i64, UnixMicros)>, Er
     Ok(unread.first().map(|first| (end.0.saturating_sub(first.offset.0), first.appended_at)))
 }
 
-/// The end of a partition, and the first records there that a group has not read.
+/// The end of a partition, and the first records there, `max` at most, that a group has not read.
 fn unread(
     source: &Source,
     (of, committed): Place,
@@ -150,7 +150,7 @@ pub(super) fn dead(reader: &mut Reader<Source>, now: UnixMicros) -> anyhow::Resu
     Ok(dead.subjects.into_iter().map(|(subject, _)| subject).collect())
 }
 
-/// The number of webhooks that wait, and the time at which the oldest of them was announced.
+/// The number of webhooks that wait, [`WAITING_MAX`] per partition at most, and the time of the oldest one's event.
 pub(super) fn waiting(
     source: &Source,
     settings: &Settings,

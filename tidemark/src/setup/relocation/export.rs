@@ -221,8 +221,7 @@ impl Stopped {
         Ok(())
     }
 
-    /// # Errors
-    /// The tables are of another log, or the log is older than the tables.
+    /// Refuses tables of another log, and a log that is older than the tables.
     fn check_tables(&self, origin: Option<Origin>, positions: &[Position]) -> anyhow::Result<()> {
         if let Some(problem) = origin.and_then(|tables| fit::misfit(&self.origin, &tables)) {
             bail!(problem);
@@ -244,7 +243,7 @@ fn put(rows: &mut Lines, count: &mut u64, row: &Change) -> anyhow::Result<()> {
     rows.put(&Row::of(row)?)
 }
 
-/// Waits until no group has a member: a killed process is a member until its session expires.
+/// Waits until no group has a member, as a killed process is one until its session expires: for two sessions at most.
 fn await_silence(log: &KafkaLog, session: Duration) -> anyhow::Result<()> {
     let begun = Instant::now();
     loop {
@@ -264,8 +263,7 @@ fn await_silence(log: &KafkaLog, session: Duration) -> anyhow::Result<()> {
     }
 }
 
-/// # Errors
-/// A committed position of the processor was changed manually: it differs from the position in its state.
+/// Refuses a committed position of the processor that was changed manually: it differs from that in its state.
 fn check_states<M: Wire>(
     manifest: &Manifest,
     states: &BTreeMap<TopicPartition, Vec<u8>>,

@@ -62,8 +62,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// # Errors
-    /// The row does not fit its schema, which is a defect of this program.
+    /// Encodes a row. An error means that the row does not fit its schema, which is a defect of this program.
     pub(super) fn of(change: &Change) -> anyhow::Result<Self> {
         let record = match change {
             Change::Order(row) => schemas::encode(row),

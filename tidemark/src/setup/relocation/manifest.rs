@@ -82,8 +82,7 @@ impl Manifest {
         }
     }
 
-    /// # Errors
-    /// The text is of another version of the format, or not a manifest.
+    /// Parses a manifest; fails if it is none, of another format, or has a topic that this version does not know.
     pub(super) fn parse(text: &str) -> anyhow::Result<Self> {
         #[derive(Deserialize)]
         struct Head {
@@ -147,7 +146,7 @@ impl Manifest {
             .collect();
     }
 
-    /// Returns the position of the tables in a partition.
+    /// Returns the position of the tables in a partition; 0 if they have none.
     pub(super) fn in_tables(&self, of: TopicPartition) -> Offset {
         let is_of = |at: &&TablesPosition| {
             (at.topic.as_str(), at.partition) == (of.topic.name(), of.partition.0)
@@ -162,8 +161,7 @@ impl Manifest {
 }
 
 impl Part {
-    /// # Errors
-    /// This version has no such topic.
+    /// Returns the partition; fails if this version has no such topic.
     pub(super) fn of(&self) -> anyhow::Result<TopicPartition> {
         let topic = Topic::named(&self.topic);
         let topic = topic.with_context(|| format!("this version has no topic {}", self.topic))?;

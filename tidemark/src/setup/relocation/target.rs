@@ -22,7 +22,7 @@ use super::{UNDER_WAY, groups};
 use crate::back_end::data_folder;
 use crate::settings::Settings;
 
-/// Maximum size of one append, in records and in bytes.
+/// Number of waiting records, and of their bytes, from which on they are appended.
 const RECORDS_AT_ONCE: usize = 4096;
 const BYTES_AT_ONCE: usize = 4 * 1024 * 1024;
 const PAGE: Page = Page { limit: 1, offset: 0 };
