@@ -11,7 +11,7 @@ use alloy_primitives::{
 pub(crate) const TRANSFER_TOPIC: B256 =
     b256!("ddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef");
 
-/// Gas of a transaction before its transfers.
+/// Gas of a transaction without transfers.
 const GAS_BASE: u64 = 21_000;
 /// Gas of one transfer.
 const GAS_PER_CALL: u64 = 44_000;
@@ -52,7 +52,7 @@ pub(crate) struct Transaction {
 }
 
 impl Transaction {
-    /// `salt` separates chains, `nonce` separates equal transactions of one chain.
+    /// Makes a transaction: `salt` separates the hashes of chains, `nonce` those of equal transactions of one chain.
     pub(crate) fn new(salt: B256, nonce: u64, calls: Vec<TransferCall>) -> Self {
         let mut hasher = Keccak256::new();
         hasher.update(b"transaction");
@@ -91,7 +91,7 @@ pub(crate) struct Header {
     pub(crate) number: u64,
     pub(crate) parent_hash: BlockHash,
     pub(crate) timestamp: u64,
-    /// Counts reorgs: separates a replacement from the block it replaces.
+    /// Number of reorgs before: gives a replacement another hash than the block it replaces.
     pub(crate) fork_nonce: u64,
 }
 
@@ -150,7 +150,7 @@ pub(crate) struct Log<'a> {
     pub(crate) call: &'a TransferCall,
 }
 
-/// The bloom of some logs. Most of them share token and wallets, so each value is hashed once.
+/// The bloom of the logs of transfers. Most of them share token and wallets, so each value is hashed once.
 pub(crate) fn bloom_of<'a>(calls: impl IntoIterator<Item = &'a TransferCall>) -> Bloom {
     let mut addresses = HashSet::new();
     let mut topics = HashSet::new();

@@ -120,7 +120,7 @@ impl Chain {
         solidified(&self.ledger())
     }
 
-    /// Makes receipts and outcomes report that a transaction failed. Its logs stay, as on some Tron nodes.
+    /// Makes receipts, and outcomes of a Tron node, report that a transaction failed. Its logs stay, as on some nodes.
     pub fn fail_transaction(&self, hash: TxHash) {
         self.switches().failed.insert(hash);
     }

@@ -105,7 +105,7 @@ pub(crate) fn parse_count(value: &Value) -> Result<u64, RpcError> {
     text.parse().map_err(|_| RpcError::invalid_params(format!("invalid number: {text}")))
 }
 
-/// An amount of a control method, in the formats of [`parse_count`], of up to 256 bits.
+/// An amount of a control method: a JSON number, or hexadecimal or decimal text of up to 256 bits.
 pub(crate) fn parse_value(value: &Value) -> Result<U256, RpcError> {
     if let Some(number) = value.as_u64() {
         return Ok(U256::from(number));

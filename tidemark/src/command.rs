@@ -280,7 +280,7 @@ impl<T: Args> With<T> {
         file.report(async move |settings| work(settings, options).await)
     }
 
-    /// Runs a comparison, which gives the exit code.
+    /// Runs a comparison, and exits with the code that it returns or that of its error.
     fn compare(
         self,
         work: impl AsyncFnOnce(Settings, T) -> anyhow::Result<u8>,

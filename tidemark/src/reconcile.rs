@@ -78,7 +78,7 @@ enum Place {
     Chain,
     /// `transfers.raw`.
     Raw,
-    /// The verdicts, and the orders.
+    /// The processor's decisions about transfers, and the orders.
     Topics,
     Tables,
     Webhooks,
@@ -99,7 +99,7 @@ struct Chain {
     blockchain: Blockchain,
     /// Chain time up to which everything is decided; `None` if nothing is.
     settled: Option<UnixSeconds>,
-    /// The part of the period that is judged.
+    /// The part of the period up to `settled`: only its transfers are compared. `None` if it is empty.
     judged: Option<Period>,
     /// Number of transfers of the period after the judged part.
     younger: u64,

@@ -156,7 +156,7 @@ impl Registry<'_> {
         Ok(true)
     }
 
-    /// Registers versions with their ids. The subject is writable again afterwards, also after an error.
+    /// Registers versions with their ids, in import mode, and ends that mode also after an error.
     async fn import(&self, subject: &str, schemas: &[&Schema]) -> anyhow::Result<()> {
         let path = format!("mode/{subject}?force=true");
         self.send(Method::PUT, &path, json!({ "mode": IMPORT })).await.context(

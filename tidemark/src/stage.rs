@@ -18,7 +18,6 @@ pub(crate) enum Stage {
 }
 
 impl Stage {
-    /// Every stage.
     pub(crate) const ALL: [Self; 5] =
         [Self::Ingest, Self::Processor, Self::Projector, Self::Api, Self::Webhooks];
 

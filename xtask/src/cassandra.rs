@@ -88,7 +88,6 @@ pub fn start_cluster(lib: &Path, dir: &Path, nodes: u8) -> Result<Vec<Server>> {
     })
 }
 
-/// Settings of a node.
 #[derive(Debug)]
 struct Node {
     host: Ipv4Addr,

@@ -11,7 +11,6 @@ use crate::{Chain, rpc, view};
 /// Maximum distance between the first and the last block of one `eth_getLogs`.
 const RANGE_BLOCKS_MAX: u64 = 5_000;
 
-/// Answers one request.
 pub(super) fn call(chain: &Chain, request: &Value) -> Result<Value, RpcError> {
     let mut request = request.clone();
     let method = request["method"].as_str().unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! Checks that log and tables are of the same installation and incarnation (a restore from a backup begins a new one),
+//! Checks that log and tables are of the same installation and incarnation (a restore and an import begin a new one),
 //! and that the log is not older than the tables. The projector detects older tables, by the position of its group.
 
 use std::sync::Arc;

@@ -67,7 +67,7 @@ impl Merchant {
         &self.url
     }
 
-    /// Waits for a verified webhook whose `field` is `value`.
+    /// Waits for a verified webhook whose `field` is `value`; fails if `patience` ends first.
     pub(super) async fn wait_for(&self, field: &str, value: &Value) -> anyhow::Result<Value> {
         let mut inbox = self.inbox.lock().await;
         if let Some(found) = inbox.kept.iter().position(|event| &event[field] == value) {

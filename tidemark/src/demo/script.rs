@@ -1,4 +1,4 @@
-//! The scripted story: five courses of a payment.
+//! The scripted story in five chapters, each about another course of a payment.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,6 @@ pub(super) struct Script<'a> {
 }
 
 impl Script<'_> {
-    /// Plays all chapters.
     pub(super) async fn play(&self) -> anyhow::Result<()> {
         let (ethereum, polygon) = (self.ethereum.url(), self.polygon.url());
         self.narrator.say(&format!("two development chains make blocks: {ethereum} and {polygon}"));

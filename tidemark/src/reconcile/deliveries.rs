@@ -17,7 +17,7 @@ const DISPATCH_MICROS: i64 = 5 * 60 * 1_000_000;
 /// Stages whose unread records are not reported as differences.
 const STAGES: [&str; 2] = ["processor", "webhooks"];
 
-/// The time from which records may be unprocessed: five minutes ago, or earlier that of the oldest unread record.
+/// The time from which records may be unprocessed: five minutes ago, or that of the oldest unread record if earlier.
 pub(super) fn fresh_since(
     source: &Source,
     settings: &Settings,

@@ -23,7 +23,7 @@ use schemas::Topic;
 pub(crate) use self::export::export;
 pub(crate) use self::import::import;
 
-/// Prefix of the tables' origin during an import.
+/// Prefix of the installation in the tables' origin during an import: no process starts on such tables.
 pub(crate) const UNDER_WAY: &str = "import/";
 
 /// Group of the projector, whose positions the tables also have.

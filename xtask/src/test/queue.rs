@@ -34,7 +34,6 @@ struct End {
     is_late: bool,
 }
 
-/// Outcome of a job.
 #[derive(Debug)]
 pub(super) struct Outcome {
     name: String,

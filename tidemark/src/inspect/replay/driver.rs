@@ -53,7 +53,7 @@ impl Position {
 pub(super) trait Play {
     /// Returns the append time of its next step; `None` after its last.
     fn due(&mut self) -> anyhow::Result<Option<UnixMicros>>;
-    /// Takes the inputs of its next step.
+    /// Replays its next step.
     fn play(&mut self) -> anyhow::Result<Played>;
     /// Its group, partition, position and rows.
     fn saved(&self) -> anyhow::Result<(&'static str, Partition, Position, Rows)>;

@@ -21,7 +21,7 @@ const WINDOW: i64 = 100_000;
 /// Result of the search for a record that the replay made.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// It was emitted, byte for byte.
+    /// Its key and value were emitted, byte for byte.
     Same,
     /// This was emitted in its place.
     Different(Arc<Record>),

@@ -29,7 +29,7 @@ pub(super) struct Readahead {
 }
 
 impl Readahead {
-    /// Panics outside a runtime, in which it reads the pages.
+    /// Panics outside a Tokio runtime, on which the pages are read.
     pub(super) fn new(source: Source, stop: CancellationToken) -> Self {
         let (source, slots) = (Arc::new(source), Arc::new(Semaphore::new(READERS)));
         Self { source, slots, failure: Arc::default(), stop, runtime: Handle::current() }

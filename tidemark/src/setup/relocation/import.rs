@@ -72,8 +72,8 @@ fn next_incarnation(manifest: &Manifest, now: UnixMicros) -> anyhow::Result<Inca
     })
 }
 
-/// Checks that the processor has read all records that change partitions: merging two partitions would leave these
-/// unordered.
+/// Checks that the processor has read all records that change partitions: unread ones of two partitions, merged into
+/// one, would have no order.
 fn check_taken(manifest: &Manifest, dealing: Dealing) -> anyhow::Result<()> {
     let (lanes, orders) = (dealing.from.lanes, dealing.from.orders);
     for (group, inputs) in MACHINES {

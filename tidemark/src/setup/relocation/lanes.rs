@@ -79,7 +79,6 @@ fn new(old: Record, lane: Partition) -> NewRecord {
     NewRecord { to, key, value, headers }
 }
 
-/// A lane that is being read.
 pub(super) struct Lane {
     records: Records,
     has_expired: bool,

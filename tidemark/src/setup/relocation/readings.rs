@@ -61,7 +61,7 @@ impl Reading {
     }
 }
 
-/// The readings of a topic.
+/// Returns the records of a topic that each of its readers has processed.
 pub(super) fn of_topic(manifest: &Manifest, topic: Topic) -> Vec<Reading> {
     let (deliverer, _) = webhooks::deliverer_inputs();
     let mut readings = Vec::new();
