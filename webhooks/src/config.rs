@@ -1,4 +1,4 @@
-//! `[webhooks]`, and what the deliverer needs of `[merchant]`.
+//! `[webhooks]`, and what this stage needs of `[merchant]`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub struct Config {
     /// Maximum duration of one attempt, from the resolution of the name to the end of the answer. A
     /// status that came in time counts, even if the body behind it did not.
     pub timeout: Duration,
-    /// Time without a 200 after which an endpoint is reported to the operator.
+    /// Time from an endpoint's first failure, without a 200 since, after which it is reported to the operator.
     pub failing_after: Duration,
     /// Receivers that may be called.
     pub receivers: ReceiverPolicy,
@@ -45,7 +45,7 @@ pub struct Config {
     pub previous_secret: Option<Secret>,
     /// URL for `unknown_transfer` (spec 6.2); without one, none is sent.
     pub unknown_transfer_webhook_url: Option<String>,
-    /// Minimum amounts of a transfer to be announced (`unknown_transfer`).
+    /// Amounts below which an unknown transfer may be dust ([`crate::is_dust`]), which is not announced.
     pub dust_threshold: BTreeMap<Stablecoin, Amount>,
 }
 

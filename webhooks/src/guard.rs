@@ -40,9 +40,9 @@ pub(crate) fn host_of(url: &Url) -> String {
 
 /// Resolves names and refuses a name as a whole if one of its addresses may not be called.
 ///
-/// The system's resolver blocks a thread until name servers answer, longer than any attempt waits. So attempts share
-/// one look-up per name, and few run at once: a dead name server costs one thread, and never those that the rest of the
-/// process needs.
+/// The system's resolver blocks a thread until name servers answer, which may take longer than any attempt waits. So
+/// attempts share one look-up per name, and at most [`LOOKUPS_MAX`] run at once: dead name servers leave threads to the
+/// rest of the process.
 pub(crate) struct GuardedResolver {
     receivers: ReceiverPolicy,
     lookup: Lookup,
@@ -59,7 +59,7 @@ type Found = Result<Vec<SocketAddr>, NotResolved>;
 type Names = Arc<Mutex<HashMap<String, Entry>>>;
 
 enum Entry {
-    /// A look-up is in flight; the old addresses are used meanwhile.
+    /// A look-up waits or is in flight; the old addresses, if any, are used meanwhile for up to [`USED_FOR`].
     Asked(watch::Receiver<Progress>, Option<Known>),
     Known(Known),
 }
@@ -84,7 +84,7 @@ pub(crate) enum NotResolved {
     /// Name servers know no address.
     #[error("{0}")]
     Unknown(String),
-    /// No name server answered in time.
+    /// The look-up timed out or failed without a definite answer.
     #[error("{0}")]
     Unanswered(String),
     /// A failure on our side.
@@ -103,7 +103,7 @@ impl GuardedResolver {
         Self { receivers, lookup, fresh_for: FRESH_FOR, patience, threads, names }
     }
 
-    /// Returns the known addresses of a name, or its look-up, which is begun if none is under way.
+    /// Returns the known addresses of a name, or its look-up. Begins one if the addresses are not fresh.
     fn ask(&self, name: &str) -> Result<Vec<SocketAddr>, watch::Receiver<Progress>> {
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         let usable = |known: &Known| known.at.elapsed() < USED_FOR;

@@ -1,4 +1,4 @@
-//! Delivers webhooks to merchants: signed POSTs, repeated until one is answered with 200 (spec 6).
+//! Delivers webhooks to merchants: signed POSTs, repeated until one is answered with 200 or none is left (spec 6).
 //!
 //! **Reads** `orders` and `transfers.unknown` (the dispatcher), `webhooks.dispatch`, `webhooks.retry.*`,
 //! `webhooks.defer.*`, its changelog and `alerts` (the deliverer), `alerts` and `dead-letters` (the herald, which sends
@@ -17,10 +17,10 @@
 //! An event whose URL may not be called is in `webhooks.dead` at once.
 //!
 //! **Invariants** (9 and 12): each event is attempted at least once, unless its URL may not be called, or its receiver
-//! is down or cannot be reached for about a day; at most 12 times; never before it is due; and never after a newer one
-//! of its order, which is sent in its place. Exactly HTTP 200 is success, whatever its body (spec 6.3.1). An offset is
-//! committed only in one step with the records that its attempt led to. A slow receiver delays its own events alone. No
-//! address inside the operator's network is called unless that is switched on.
+//! is down or cannot be reached for about a day; at most 12 times, apart from repetitions after a crash; no retry
+//! before it is due; and never after a newer one of its order, which is sent in its place. Exactly HTTP 200 is success,
+//! whatever its body (spec 6.3.1). An offset is committed only in one step with the records that its attempt led to. A
+//! slow receiver delays its own events alone. No address inside the operator's network is called unless configured.
 //!
 //! Deliberately not here: which events there are (the processor), the counters of spec 2.3 (the projector), requests
 //! for manual resends (for an order, a new version of its record; for a transfer, a record that the api writes to

@@ -43,7 +43,7 @@ const ANSWER_BYTES_MAX: usize = 256;
 const SEARCHED_BYTES_MAX: usize = 2 * ANSWER_BYTES_MAX;
 /// Maximum number of headers of an answer. Some receivers exceed the client's own limit of 100.
 const HEADERS_MAX: usize = 1000;
-/// Minimum interval between reports of failures of our own: while one lasts, every attempt fails with it.
+/// Minimum interval between reports of failures of our own: one that lasts fails many attempts.
 const REPORTED_EVERY: Duration = Duration::from_secs(60);
 /// Maximum idle time of a connection: shorter than servers keep theirs, some of them for 2 s only.
 /// A request sent while the server closes is lost, and nothing shows whether it was read.
@@ -105,7 +105,7 @@ impl Sender {
             let cause = "no answer in time".to_owned();
             Err(Failure { outcome: AttemptOutcome::Timeout, cause })
         });
-        // Time to the status, without reading the body.
+        // Time to the status or the failure, without reading the body.
         let took = begun.elapsed();
         let (outcome, http_status, cause, answer) = match result {
             Ok((response, mask)) => {

@@ -24,8 +24,10 @@ pub(super) struct Mailer {
 }
 
 impl Mailer {
+    /// Makes the client of the mail server.
+    ///
     /// # Errors
-    /// The host name is invalid, or the system has no trusted certificates.
+    /// The mail is to be encrypted, and the host name is invalid, or the system has no trusted certificates.
     pub(super) fn new(config: &Mail) -> Result<Self, Error> {
         let mut builder =
             AsyncSmtpTransport::<Tokio1Executor>::builder_dangerous(&config.host).port(config.port);

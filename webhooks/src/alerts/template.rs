@@ -39,8 +39,10 @@ impl std::fmt::Debug for Template {
 }
 
 impl Template {
+    /// Parses the text of a body.
+    ///
     /// # Errors
-    /// A description of the defect: a field that does not exist, or no field at all.
+    /// A description of the defect: a field that is not closed or does not exist, or no field at all.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let names = || FIELDS.map(|(name, _)| name).join(", ");
         let (mut parts, mut rest) = (Vec::new(), text);

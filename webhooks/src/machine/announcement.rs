@@ -8,9 +8,9 @@ use schemas::{
     UnknownTransfer,
 };
 
-/// The webhook of an order's change: one if its status became paid, expired or cancelled, or an operator requested a
-/// resend (spec 6.1). The event id is derived from the change, so that a replay on any log gives the same id. Only
-/// resends, and payments of orders that had ended, follow an earlier event of their order (invariant 4).
+/// The webhook of a change of an order that is not pending: one if the change made it paid, expired or cancelled, or is
+/// a resend that an operator requested (spec 6.1). The event id is derived from the change, so that a replay on any log
+/// gives the same id. Only resends, and payments of ended orders, follow an earlier event of their order (invariant 4).
 #[must_use]
 pub fn decide_order(order: &Order) -> Option<Delivery> {
     let manual = order.cause == OrderCause::WebhookResent;

@@ -21,7 +21,8 @@ impl Breaker {
         self.failures >= FAILURES_MAX
     }
 
-    /// `true` if an open breaker lets a request through. Also `true` after the clock was set back.
+    /// `true` if an open breaker lets a request through. Also `true` if the clock was set back so far that more than
+    /// the maximum wait is left.
     pub(crate) fn may_probe(self, now: UnixMicros) -> bool {
         let left = self.until.0.saturating_sub(now.0);
         left <= 0 || left > WAIT_MAX_MICROS

@@ -7,8 +7,8 @@ use schemas::UnixMicros;
 
 /// Interval between two reports of the same failing endpoint.
 const AGAIN_MICROS: i64 = 24 * 3600 * 1_000_000;
-/// Length of a span, in microseconds: longer than any wait between two turns of a delivery, so that each waiting
-/// delivery is seen in every span.
+/// Length of a span, in microseconds: longer than any delay of a retry or deferral, so that each waiting delivery is
+/// seen in every span.
 const SPAN_MICROS: i64 = 2048 * 1_000_000;
 /// Maximum number of failing endpoints that are tracked. Others are not reported.
 const ENDPOINTS_MAX: usize = 20_000;
@@ -56,7 +56,7 @@ pub(crate) struct Endpoints {
 }
 
 impl Endpoints {
-    /// Reports those that fail for longer than `after`.
+    /// Reports endpoints that have failed for at least `after`.
     pub(crate) fn new(after: Duration) -> Self {
         let after_micros = i64::try_from(after.as_micros()).unwrap_or(i64::MAX);
         Self { after_micros, failing: HashMap::new() }
@@ -89,7 +89,7 @@ impl Endpoints {
         Some(Failing { since: endpoint.since, oldest: endpoint.oldest() })
     }
 
-    /// Notes a deferred event.
+    /// Notes a deferred event of a failing endpoint; ignores one of another endpoint.
     pub(crate) fn deferred(&mut self, host: &str, emitted_at: UnixMicros, now: UnixMicros) {
         if let Some(endpoint) = self.failing.get_mut(host) {
             endpoint.saw(emitted_at, now);

@@ -1,9 +1,10 @@
 //! Admission of requests, so that no host delays another.
 //!
-//! Each host has a queue in which its jobs wait; its number of requests under way grows with its
-//! answers. A host whose last request was answered soon may use all requests that are free. All
-//! others, new, slow and failing, share half of them. A job that cannot start soon is given back, to
-//! be deferred. Jobs that an operator asked for go first, and need not wait for an open breaker.
+//! Each host has a queue in which its jobs wait; the limit of its requests under way grows with its answers.
+//! A host whose last request was answered soon may use all free requests up to that limit. All others, new, slow and
+//! failing, share half of the requests. A job is given back, to be deferred, if it waits long for such a host, if its
+//! queue is full, or if the breaker is open. Manual jobs, which an operator asked for, go first, and pass an open
+//! breaker one at a time.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -14,8 +15,8 @@ use super::breaker::Breaker;
 use super::schedule::Reason;
 
 const HOUR_MICROS: i64 = 3600 * 1_000_000;
-/// Time after which an answer is slow, and a waiting job is given back, in microseconds. It is well below the
-/// default time-out of an attempt.
+/// Time after which an answer is slow, and a job that waits for a slow host is given back, in microseconds. It is well
+/// below the default time-out of an attempt.
 const LONG_MICROS: i64 = 1_000_000;
 /// Interval of the search for jobs that have waited too long.
 const SEARCHED_EVERY_MICROS: i64 = 100_000;
@@ -53,8 +54,8 @@ struct Host<T> {
     /// Time of its last answer.
     answered_at: Option<UnixMicros>,
     running: usize,
-    /// Maximum number under way: 1 at first, one more for each answer while all of it is used,
-    /// halved by each failure.
+    /// Maximum number under way: 1 at first, one more for each answer while all of it is used or jobs wait, halved by
+    /// each failure, at least 1.
     limit: usize,
     breaker: Breaker,
     /// Waiting jobs, each with the start of its wait. While the breaker is open, at most one job waits: a probe or a
@@ -193,13 +194,13 @@ impl<T> Hosts<T> {
         WAITING_MAX.saturating_sub(self.waiting)
     }
 
-    /// `true` if the host has room for a deferred job and answers.
+    /// `true` if the host is quick and has room for a deferred job.
     pub(crate) fn wants(&self, host: &str) -> bool {
         let has_room = |host: &Host<T>| host.waiting.len() < self.room() / 2;
         self.hosts.get(host).is_some_and(|host| host.is_quick && has_room(host))
     }
 
-    /// `true` if other hosts have answered in the last hour, and this one never has.
+    /// `true` if other hosts have answered in the last hour, and no answer of this one is remembered.
     pub(crate) fn is_unreachable(&self, host: &str, now: UnixMicros) -> bool {
         let is_late = |at: UnixMicros| now.0.saturating_sub(at.0) < HOUR_MICROS;
         let has_answered = self.hosts.get(host).is_some_and(|host| host.answered_at.is_some());
@@ -216,7 +217,7 @@ impl<T> Hosts<T> {
         self.waiting
     }
 
-    /// Hosts that get no requests but probes. Goes through all hosts.
+    /// Hosts that get no requests but probes and manual jobs. Goes through all hosts.
     pub(crate) fn breakers_open(&self) -> usize {
         self.hosts.values().filter(|host| host.breaker.is_open()).count()
     }
@@ -227,8 +228,8 @@ impl<T> Hosts<T> {
         waiting.map(|priority| priority.emitted_at).min()
     }
 
-    /// Queues a job. If too many jobs of its host wait, the one about the newest event is given back. If the host's
-    /// breaker does not let this job through, this job is given back.
+    /// Queues a job. If too many jobs of its host wait, the last of its queue is given back. If the host's breaker does
+    /// not let this job through, this job is given back.
     pub(crate) fn offer(
         &mut self,
         host: &str,
@@ -292,7 +293,8 @@ impl<T> Hosts<T> {
         given_back.unwrap_or_default()
     }
 
-    /// Returns the jobs that have waited too long. Jobs of a host that is quick, or was within [`LONG_MICROS`], stay.
+    /// Returns the jobs that have waited too long, at most every [`SEARCHED_EVERY_MICROS`]. Jobs of a host that is
+    /// quick, or was within [`LONG_MICROS`], stay.
     pub(crate) fn overdue(&mut self, now: UnixMicros) -> Vec<(T, Reason)> {
         // A search later than now was made before the clock was set back.
         let since = now.0.saturating_sub(self.searched_at.0);

@@ -1,4 +1,4 @@
-//! Unsent alerts of one sink, and the offset before which all are done.
+//! Unsent alerts of one sink, and the offset before which all were sent or dropped.
 //!
 //! Only the newest state of each alert waits, and a bounded number of them: a sink that was down
 //! for long gets the current states.
@@ -26,7 +26,7 @@ struct Waiting {
 /// Outbox of one sink.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
-    /// Offset before which everything was sent or dropped.
+    /// Offset before which everything had been sent or dropped at the start.
     from: Offset,
     waiting: BTreeMap<Offset, Waiting>,
     under_way: Option<Offset>,
@@ -43,7 +43,7 @@ impl Outbox {
         Self { from, ..Self::default() }
     }
 
-    /// Adds an alert's new state. Returns the number of alerts dropped for it.
+    /// Adds an alert's new state in place of its older one. Returns the number of alerts dropped for lack of room.
     pub(crate) fn push(&mut self, at: Offset, alert: &Alert, written_at: UnixMicros) -> u64 {
         if at < self.from {
             return 0;
@@ -62,7 +62,7 @@ impl Outbox {
         dropped
     }
 
-    /// Drops alerts that are too old. Returns their number.
+    /// Drops alerts that are too old, except one under way. Returns their number.
     pub(crate) fn expire(&mut self, now: UnixMicros) -> u64 {
         let (before, under_way) = (self.waiting.len(), self.under_way);
         self.waiting

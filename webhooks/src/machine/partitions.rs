@@ -1,7 +1,7 @@
 //! Partitions that this worker owns: records held until due, and completions.
 //!
-//! Within a topic all waits are equal, and one process writes a partition. So the first record of a partition is the
-//! first that is due, and no due record waits behind a later one.
+//! Within a topic all waits are equal, and one process at a time writes a partition of a delayed topic. So the first
+//! record of a partition is the first that is due, and no due record waits behind a later one.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

@@ -20,7 +20,7 @@ pub struct Answer {
     pub outcome: AttemptOutcome,
     pub http_status: Option<u16>,
     pub attempted_at: UnixMicros,
-    /// Time to the status.
+    /// Time to the status or the failure.
     pub took: Duration,
     /// Reason why there was no status, for a person.
     pub cause: Option<String>,
@@ -80,12 +80,12 @@ pub(crate) fn supersede(delivery: &Delivery, now: UnixMicros) -> Attempt {
     attempt(delivery, &not_made(AttemptOutcome::Superseded, cause, now))
 }
 
-/// Gives `delivery` up: with this process's configuration there is no receiver to send it to.
+/// Gives `delivery` up: this process's configuration has no URL for it, or forbids its URL.
 pub(crate) fn give_up(delivery: &Delivery, cause: String, now: UnixMicros) -> Verdict {
     decide(delivery, &not_made(AttemptOutcome::Forbidden, cause, now), 0)
 }
 
-/// Cause of a failed attempt, for a person; the status if there was an answer.
+/// Cause of a failed attempt, for a person; without one, the status; without an answer, the outcome.
 pub(crate) fn cause_of(attempt: &Attempt) -> String {
     match attempt.http_status {
         _ if !attempt.cause.is_empty() => attempt.cause.clone(),
@@ -122,10 +122,10 @@ fn attempt(delivery: &Delivery, answer: &Answer) -> Attempt {
     }
 }
 
-/// Defers a `delivery` that cannot be sent soon, by 5 s, 60 s and finally 15 minutes. A receiver that is down uses up an attempt after two
-/// deferrals, if that delivery was sent before. A delivery that was never sent is given up after about a day of
-/// deferrals, and so is one whose receiver alone cannot be reached. No delivery is given up because its receiver is
-/// busy, or for a failure of our own, however long that lasts.
+/// Defers a `delivery` that cannot be sent soon, by 5 s, 60 s and finally 15 minutes. While its receiver is down, a
+/// delivery that was sent before uses up an attempt after two deferrals, and one that was never sent is given up after
+/// about a day. So is one whose receiver alone cannot be reached. No delivery is given up because its receiver is busy,
+/// or for a failure of our own that affects other receivers, too.
 pub(crate) fn decide_deferral(
     delivery: &Delivery,
     reason: Reason,
@@ -181,10 +181,9 @@ pub(crate) fn due_at(topic: Topic, now: UnixMicros) -> UnixMicros {
     UnixMicros(now.0.saturating_add(delay))
 }
 
-/// Due time of a record of `topic` that was read at `seen_at`. Its writer, mostly this very
-/// process, set it; if that clock was ahead, the record waits for at most the topic's delay; if it
-/// was behind, the record is sent early by the difference. The broker's clock is not used: it may be
-/// minutes off.
+/// Due time of a record of `topic` that was read at `seen_at`. Its writer, mostly this very process, set it. If it did
+/// not, or if its clock was ahead, the record waits for at most the topic's delay from `seen_at`; if the clock was
+/// behind, the record is sent early by the difference. The broker's clock is not used: it may be minutes off.
 pub(crate) fn due_after(topic: Topic, written: UnixMicros, seen_at: UnixMicros) -> UnixMicros {
     let latest = due_at(topic, seen_at);
     if written == UnixMicros(0) { latest } else { written.min(latest) }

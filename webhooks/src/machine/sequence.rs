@@ -14,7 +14,7 @@ use schemas::{OrderId, UnixMicros};
 const HOUR_MICROS: i64 = 3600 * 1_000_000;
 /// Retention of an entry: longer than the log keeps a delivery, which is a week.
 const KEPT_MICROS: i64 = 10 * 24 * HOUR_MICROS;
-/// Grace period, in microseconds, in which a new owner keeps even expired entries, until it has read the backlog.
+/// Grace period, in microseconds, in which a new owner keeps even expired entries: enough to read the backlog.
 const GRACE_MICROS: i64 = HOUR_MICROS;
 
 /// Position of a delivery in the events of its order.
@@ -40,7 +40,7 @@ pub(crate) enum Admitted<J> {
     Start(J),
     /// The delivery waits. [`Sequence::committed`] returns it, unless a newer event of the order replaces it first.
     Wait {
-        /// To be written with the next step.
+        /// To be written with the next step, unless the event needs none or has one.
         entry: Option<WebhookEntry>,
         /// Older waiting event that this one replaces.
         overtaken: Option<J>,
@@ -66,7 +66,7 @@ struct Work<J> {
 #[derive(Debug)]
 pub(crate) struct Sequence<J> {
     newest: HashMap<OrderId, WebhookEntry>,
-    /// The orders of `newest`.
+    /// The orders of `newest`, by the time of their entries.
     by_age: BTreeSet<(UnixMicros, OrderId)>,
     kept_until: UnixMicros,
     works: HashMap<OrderId, Work<J>>,
@@ -181,8 +181,8 @@ impl<J> Sequence<J> {
         ready
     }
 
-    /// Forgets at most `max` expired entries: no older delivery of their orders is left on the log.
-    /// The caller removes them from `webhooks.changelog`.
+    /// Forgets at most `max` expired entries of orders without a delivery in work; none in the grace period. No older
+    /// delivery of these orders is left on the log. The caller removes the entries from `webhooks.changelog`.
     pub(crate) fn expire(&mut self, now: UnixMicros, max: usize) -> Vec<OrderId> {
         if now < self.kept_until {
             return Vec::new();

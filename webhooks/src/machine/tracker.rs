@@ -10,9 +10,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use log::{Committed, Offset};
 
-/// Maximum distance of a started record from the watermark: the number of other records of a
-/// partition that can complete while one takes a whole time-out. The bitset takes 2731 bytes of
-/// text at most.
+/// Number of offsets, from the watermark on, whose records may start: the others of a partition complete while one
+/// takes a whole time-out. The bitset takes 2731 bytes of text at most.
 pub(crate) const WINDOW: i64 = 16_384;
 
 /// The state of one partition. Offsets that the log skips (expired, or markers of Kafka's

@@ -1,9 +1,10 @@
 //! `webhooks.dispatch`, `.retry.*` and `.defer.*` -> POSTs -> `webhooks.attempts`, and the next
 //! retry or deferral, or `webhooks.dead`.
 //!
-//! Each step collects attempts that have ended, starts what is due, and commits attempt, retry, dead
-//! and defer records with the offsets they complete, once they are many or have waited for a moment ([`Results`]).
-//! It never waits for a receiver. A step that is aborted is kept and committed again, so its POSTs are not repeated.
+//! Each step collects attempts that have ended, starts what is due, and commits attempt, retry, dead and defer records
+//! with the offsets they complete, once they are many, have waited for a moment ([`Results`]), or an order's next event
+//! waits for them. It never waits for a receiver. The results of an aborted step are kept and committed by the next
+//! one, so its POSTs are not repeated.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -56,8 +57,8 @@ pub(super) struct Deliverer {
     sequences: Sequences,
     /// Tokens that cancel the attempts of each partition when it is lost.
     losses: HashMap<TopicPartition, CancellationToken>,
-    /// Jobs to offer to their hosts in the next turn: events whose predecessor has ended, and jobs that could not start
-    /// while the inbox was closed.
+    /// Jobs to offer to their hosts in the next turn: events that waited for the last commit, and jobs that could not
+    /// start while the inbox was closed.
     ready: Vec<Job>,
     finished: Results,
     /// `true` after the step with the finished results was aborted. Until that step is committed, no attempt
@@ -161,8 +162,8 @@ impl Handler for Deliverer {
         self.ready.extend(self.sequences.committed());
     }
 
-    /// Records that are read again are recognized by their partitions. Finished results are kept for the next step, so
-    /// their POSTs are not repeated.
+    /// Finished results are kept for the next step, so their POSTs are not repeated. [`Partitions`] skips records that
+    /// are read again.
     fn aborted(&mut self) -> Result<(), Error> {
         self.is_stalled = true;
         self.inbox.close();
@@ -184,7 +185,7 @@ impl Handler for Deliverer {
         self.partitions.next_due().map_or(longest, |due| elapsed(now, due).clamp(MILLI, longest))
     }
 
-    /// Finishes and commits the attempts under way; waiting records stay in the log.
+    /// `true` once the attempts under way are committed, or their deadline has passed; waiting records stay in the log.
     fn is_drained(&mut self) -> bool {
         let drain_max = self.engine.config().timeout + DRAIN_MARGIN;
         let until = *self.drain_until.get_or_insert_with(|| Instant::now() + drain_max);
@@ -385,7 +386,7 @@ impl Deliverer {
         Ok(())
     }
 
-    /// Defers a job that cannot be sent soon.
+    /// Defers a job that cannot be sent soon; after many deferrals it may lose an attempt or be given up.
     fn defer(&mut self, job: &Job, reason: Reason) -> Result<(), Error> {
         let (now, max_attempts) = (self.now(), self.engine.config().max_attempts);
         let (emitted_at, mut alert) = (job.delivery.emitted_at, None);
@@ -420,7 +421,7 @@ impl Deliverer {
         Ok(record.traced(job.record.traceparent()))
     }
 
-    /// `false` if the partition was lost meanwhile.
+    /// Completes a record with its results. `false` if the partition was lost meanwhile: they are dropped.
     fn finish(&mut self, position: Position, records: Vec<NewRecord>) -> bool {
         let is_ours = self.partitions.complete(&position);
         if is_ours {

@@ -152,7 +152,7 @@ impl Engine {
         }
     }
 
-    /// `true` if the receiver of a deferred delivery answers and has room for it. A delivery
+    /// `true` if the receiver of a deferred delivery answers quickly and has room for it. A delivery
     /// deferred for a failure of our own has to wait.
     pub(super) fn wants(&self, delivery: &Delivery) -> bool {
         delivery.last_outcome != Some(AttemptOutcome::Local)

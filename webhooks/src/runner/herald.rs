@@ -163,7 +163,7 @@ impl Handler for Herald {
         Ok(())
     }
 
-    /// Waits for the messages under way, and until the positions they lead to are committed.
+    /// `true` once no message is under way and the positions are committed, or the time for that has passed.
     fn is_drained(&mut self) -> bool {
         let until = *self.drain_until.get_or_insert_with(|| Instant::now() + self.drain_max);
         let is_idle = self.inboxes.iter().all(|inbox| inbox.flight.is_none());
@@ -202,7 +202,7 @@ impl Herald {
         })
     }
 
-    /// Takes a record of `alerts`: queues a raised or resolved alert for each sink of its kind. Returns a dead letter
+    /// Takes a record of `alerts`: queues a recent change of an alert for each sink of its kind. Returns a dead letter
     /// if it is garbage.
     fn receive(&mut self, record: &Record) -> Result<Option<NewRecord>, Error> {
         if record.offset < self.next {
@@ -227,7 +227,7 @@ impl Herald {
         Ok(None)
     }
 
-    /// Raises the alert of a topic with dead letters, unless it is open.
+    /// Raises the alert of a topic with dead letters, unless it is open or in `raised`.
     fn raise_of(
         &self,
         record: &Record,

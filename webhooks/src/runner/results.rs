@@ -9,8 +9,8 @@ use crate::machine::partitions::Position;
 /// Number of results at which a step is committed at once.
 const COUNT_MAX: usize = 1024;
 /// Multiple of the last commit's duration for which the first result waits for a commit, within the bounds below. A
-/// worker takes nothing while it commits. Commits of up to 25 ms then fill at most a ninth of its time, however many
-/// receivers fail.
+/// worker takes nothing while it commits. Commits of up to 25 ms then fill at most a ninth of its time, unless results
+/// are many or an order's next event waits for them.
 const LINGER_FACTOR: u32 = 8;
 const LINGER_MIN: Duration = Duration::from_millis(5);
 const LINGER_MAX: Duration = Duration::from_millis(200);

@@ -11,7 +11,7 @@ use super::job::Job;
 use crate::error::Error;
 use crate::machine::sequence::{Admitted, Sequence, Turn};
 
-/// Maximum number of old entries that one step removes.
+/// Maximum number of old entries that one step removes from each partition.
 const EXPIRED_MAX: usize = 100;
 
 /// Sequences of this worker's partitions, and their entries for the next step.

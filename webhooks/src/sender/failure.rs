@@ -1,4 +1,4 @@
-//! Reasons why an attempt brought no status: the receiver's failure, or our own.
+//! Reasons why an attempt brought no status: a refused address, the receiver's failure, or our own.
 
 use std::error::Error as StdError;
 use std::io::{Error as IoError, ErrorKind};
@@ -84,7 +84,7 @@ fn is_of_unknown_issuer(error: &(dyn StdError + 'static)) -> bool {
     error.downcast_ref::<TlsError>().is_some_and(|error| *error == unknown)
 }
 
-/// `true` if nothing answers at the address, or the name has no address.
+/// `true` if nothing answers at the address, or the name could not be resolved.
 fn is_unreachable(error: &(dyn StdError + 'static)) -> bool {
     if error.is::<NotResolved>() {
         return true;

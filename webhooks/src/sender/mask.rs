@@ -6,7 +6,7 @@ use schemas::Secret;
 use url::Url;
 
 const MASK: &[u8] = b"***";
-/// Minimum run of a secret's bytes that is masked. Shorter runs reveal nothing, and occur by chance.
+/// Minimum run of a secret's bytes that is masked; a shorter secret is masked whole. Shorter runs occur by chance.
 const SECRET_RUN_MIN: usize = 8;
 /// Minimum run of a URL's bytes that is masked: words of a URL occur in other texts, too.
 const URL_RUN_MIN: usize = 12;
@@ -48,7 +48,7 @@ impl Mask {
         self
     }
 
-    /// A text with `***` for each secret, whole or cut off, however it is escaped.
+    /// A text with `***` for each secret, whole or cut off, escaped up to [`ESCAPES_MAX`] times.
     pub(crate) fn apply(&self, text: &[u8]) -> Vec<u8> {
         let symbols = plain(text);
         let bytes = bytes(&symbols);
@@ -167,7 +167,7 @@ fn entity(name: &[u8]) -> Option<u8> {
     }
 }
 
-/// `None` above 255: no secret has such characters.
+/// `None` for text that is not a number, and above 255.
 fn number(digits: &[u8], radix: u32) -> Option<u8> {
     u8::from_str_radix(std::str::from_utf8(digits).ok()?, radix).ok()
 }

@@ -114,7 +114,7 @@ async fn a_burst_for_a_quick_receiver_is_not_deferred() {
     assert_eq!(receiver.calls().len(), 600);
 }
 
-/// More events than may wait in memory: the rest is deferred, and is taken early as soon as there is room.
+/// More events than may wait in memory for one host: the rest is deferred, and is taken early once there is room.
 #[tokio::test(flavor = "multi_thread")]
 async fn quick_receivers_backlog_waits_for_no_delay() {
     const EVENTS: usize = 6000;

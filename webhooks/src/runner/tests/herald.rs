@@ -177,7 +177,7 @@ async fn a_process_without_a_sink_keeps_its_place() {
     assert_eq!(first.got()[2..], ["raised chain_halted/eth/d"]);
 }
 
-/// Records received before an aborted step are not read again, so their letter must be kept.
+/// Records received before an aborted step are skipped when they are read again, so their letter must be kept.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_letter_of_an_aborted_step_is_written() {
     let dir = tempfile::tempdir().unwrap();

@@ -40,7 +40,7 @@ impl Running {
         Self { stop, threads }
     }
 
-    /// Ends all parts as the process does.
+    /// Cancels the stop token, and waits until all parts have ended without an error.
     pub(super) fn stop(self) {
         self.stop.cancel();
         self.threads.into_iter().for_each(|thread| thread.join().unwrap().unwrap());

@@ -18,7 +18,7 @@ use crate::machine::tracker::Tracker;
 pub(super) const LAYOUT: Layout = Layout { lanes: 1, orders: 1, webhooks: 1 };
 pub(super) const START: UnixMicros = UnixMicros(1_790_000_000_000_000);
 
-/// The defaults, with requests to every address and few at once.
+/// The defaults, except for a long time-out, requests to every address, and few at once.
 pub(super) fn config() -> Config {
     Config {
         timeout: Duration::from_secs(30),
