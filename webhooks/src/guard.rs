@@ -345,7 +345,6 @@ mod tests {
         assert_eq!(begun.load(Ordering::SeqCst), 3);
     }
 
-    /// Waits until this number of look-ups has begun.
     async fn begin(begun: &AtomicUsize, count: usize) {
         let have = async || (begun.load(Ordering::SeqCst) >= count).then_some(());
         eventually("names that are asked for", have).await;
@@ -384,7 +383,6 @@ mod tests {
         drop(go);
     }
 
-    /// The class of the failure to resolve a name.
     async fn class(resolver: &GuardedResolver, name: &str) -> NotResolved {
         let error = resolver.resolve(name.parse().unwrap()).await.err().unwrap();
         error.downcast_ref::<NotResolved>().unwrap().clone()

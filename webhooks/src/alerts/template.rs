@@ -5,7 +5,6 @@ use schemas::{AlertState, Blockchain, Secret};
 
 /// Minimum length of a word with a digit that is masked as a key.
 const KEY_CHARS_MIN: usize = 16;
-/// The fields, and their values.
 const FIELDS: [(&str, Value); 9] = [
     ("alert_id", |alert| alert.alert_id.clone()),
     ("kind", |alert| alert.kind.to_string()),

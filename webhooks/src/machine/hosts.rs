@@ -207,12 +207,10 @@ impl<T> Hosts<T> {
         !has_answered && self.hosts.values().filter_map(|host| host.answered_at).any(is_late)
     }
 
-    /// Requests under way.
     pub(crate) fn running(&self) -> usize {
         self.shares.iter().map(|share| share.running).sum()
     }
 
-    /// Jobs that wait.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting
     }

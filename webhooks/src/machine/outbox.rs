@@ -43,7 +43,8 @@ impl Outbox {
         Self { from, ..Self::default() }
     }
 
-    /// Adds an alert's new state in place of its older one. Returns the number of alerts dropped for lack of room.
+    /// Adds an alert's new state in place of its older one, unless it is from before the start. Returns the number of
+    /// alerts dropped for lack of room.
     pub(crate) fn push(&mut self, at: Offset, alert: &Alert, written_at: UnixMicros) -> u64 {
         if at < self.from {
             return 0;

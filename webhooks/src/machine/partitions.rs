@@ -50,7 +50,6 @@ pub(crate) struct Partitions {
 }
 
 impl Partitions {
-    /// Acquires a partition.
     pub(crate) fn assign(&mut self, assigned: &Assigned) {
         self.revoke(assigned.partition);
         self.ownership = Ownership(self.ownership.0.saturating_add(1));
@@ -63,7 +62,6 @@ impl Partitions {
         self.partitions.insert(assigned.partition, owned);
     }
 
-    /// Forgets a partition.
     pub(crate) fn revoke(&mut self, partition: TopicPartition) {
         self.partitions.remove(&partition);
     }

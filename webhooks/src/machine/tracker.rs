@@ -10,8 +10,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use log::{Committed, Offset};
 
-/// Number of offsets, from the watermark on, whose records may start: the others of a partition complete while one
-/// takes a whole time-out. The bitset takes 2731 bytes of text at most.
+/// Number of offsets, from the watermark on, whose records may start: so large that an attempt that takes its whole
+/// time-out does not stop the other records of its partition. The bitset takes 2731 bytes of text at most.
 pub(crate) const WINDOW: i64 = 16_384;
 
 /// The state of one partition. Offsets that the log skips (expired, or markers of Kafka's

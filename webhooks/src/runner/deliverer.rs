@@ -386,7 +386,7 @@ impl Deliverer {
         Ok(())
     }
 
-    /// Defers a job that cannot be sent soon; after many deferrals it may lose an attempt or be given up.
+    /// Defers a job that cannot be sent soon, unless [`schedule::decide_deferral`] counts an attempt or gives it up.
     fn defer(&mut self, job: &Job, reason: Reason) -> Result<(), Error> {
         let (now, max_attempts) = (self.now(), self.engine.config().max_attempts);
         let (emitted_at, mut alert) = (job.delivery.emitted_at, None);
@@ -421,7 +421,7 @@ impl Deliverer {
         Ok(record.traced(job.record.traceparent()))
     }
 
-    /// Completes a record with its results. `false` if the partition was lost meanwhile: they are dropped.
+    /// Completes a record with its results. If the partition was lost meanwhile, drops them and returns `false`.
     fn finish(&mut self, position: Position, records: Vec<NewRecord>) -> bool {
         let is_ours = self.partitions.complete(&position);
         if is_ours {

@@ -139,7 +139,6 @@ impl Endpoints {
         record
     }
 
-    /// Notes a deferral.
     pub(super) fn deferred(&mut self, host: &str, emitted_at: UnixMicros, now: UnixMicros) {
         self.all.deferred(host, emitted_at, now);
     }

@@ -52,7 +52,6 @@ async fn send(url: impl Into<String>) -> Answer {
     sender(Duration::from_secs(10), true).send(&to(url)).await
 }
 
-/// A listener on loopback, and its address.
 async fn listen() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -196,7 +196,6 @@ async fn line_of_an_attempt_names_its_event_once() {
     assert_eq!(line.matches("webhook.id").count(), 1, "{line}");
 }
 
-/// The value of a gauge.
 fn value(handle: &PrometheusHandle, name: &str) -> f64 {
     let text = handle.render();
     let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
