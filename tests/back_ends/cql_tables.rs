@@ -176,7 +176,7 @@ async fn a_change_on_its_way_outlives_a_removal() {
         (store.order(id).await.unwrap().map(|row| row.order.status), listed.len())
     };
     assert_eq!(shown().await, (Some(OrderStatus::Paid), 1));
-    // LAG_MAX is an hour: to the microsecond.
+    // The row is kept until LAG_MAX, an hour, after its change, to the microsecond.
     let hour = UnixMicros(updated_at.0 + 3_600_000_000);
     let pruned = store.prune_day(day, UnixMicros(hour.0 - 1), &WithoutExport).await.unwrap();
     assert_eq!(

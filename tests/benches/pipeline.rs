@@ -40,7 +40,7 @@ async fn until_listed(store: &dyn Store, what: &str, count: usize) {
 #[tokio::main]
 async fn main() {
     let dir = tempfile::tempdir().unwrap();
-    // It does not move, so no timer of an order ends it.
+    // The clock does not move, so no order is ended by its timer.
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::new(TIME.micros()));
     let log: Arc<dyn Log> = Arc::new(EmbeddedLog::open(dir.path(), LAYOUT, clock.clone()).unwrap());
     let store: Arc<dyn Store> = Arc::new(EmbeddedStore::open(dir.path()).unwrap());

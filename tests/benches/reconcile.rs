@@ -1,5 +1,5 @@
-//! `tidemark reconcile` of a day with many transfers, beside a node on this machine. The first argument is their
-//! number.
+//! `tidemark reconcile` of a day with many transfers, beside a node on this machine. The first argument that is a
+//! number is theirs.
 
 use std::process::Command;
 use std::time::{Duration, Instant};

@@ -149,7 +149,7 @@ impl NodeState {
         self.seen = client.transfer_with_status(self.wallet, &self.tx, status).await;
     }
 
-    /// The same payment is in another block.
+    /// Waits until the payment is in another block; its id must be the same.
     async fn is_moved(&self, client: &Client) {
         let name = self.blockchain.as_str();
         let moved = eventually(&format!("the payment on {name} to move"), || async {

@@ -121,9 +121,9 @@ async fn the_demo_runs_against_an_installation() {
     cluster.stop().await;
 }
 
-/// The killed process owns exactly one of the two chains, as each member has one half of the chains. Eight
-/// orders are enough that each member of a stage owns some. `tests/kafka_crash/` and `webhook_crash.rs` kill processors
-/// and senders of webhooks.
+/// The killed process of ingest owns exactly one of the two chains, as each member has one half of them. Eight orders
+/// are enough that each projector owns some. `tests/kafka_crash/` and `webhook_crash.rs` kill processors and senders of
+/// webhooks.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_process_is_replaced() {
     let anvils = [Anvil::start().await, Anvil::start().await];

@@ -87,7 +87,7 @@ impl World {
         .await;
     }
 
-    /// Reorganises final blocks, dropping a transaction.
+    /// Reorganises final blocks, dropping a transaction; waits until the chain is halted.
     async fn halt(&self, fork: u64, without: TxHash) {
         self.node.reorg(self.node.head().number - fork, Reorg::Drop(without)).unwrap();
         eventually("the chain to be halted", || async {
@@ -100,7 +100,7 @@ impl World {
         self.installation.exits(arguments, 0)
     }
 
-    /// Deletes the records of all chains.
+    /// Deletes the topic with the records of all chains.
     fn lose_records(&self) {
         let config = on_kafka::config(&on_kafka::brokers());
         let config = KafkaConfig { prefix: self.installation.prefix(), ..config };
@@ -138,7 +138,7 @@ async fn a_chain_is_taken_back_with_and_without_its_records() {
     world.halt(fork, left).await;
     world.stop().await;
     world.lose_records();
-    // The controller responds before the broker deletes it.
+    // The controller responds before the broker deletes the topic.
     eventually("the topic to be gone", || async {
         let check = world.installation.errand(&["topics", "check"]);
         (!check.status.success()).then_some(())

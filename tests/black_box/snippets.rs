@@ -110,7 +110,7 @@ fn every_program_agrees_with_the_vectors() {
     }
 }
 
-/// The Python of `docs/merchant/checkout.md`, unmodified: its link equals ours, and is valid for a day after the order.
+/// The Python of `docs/merchant/checkout.md`, unmodified: its link equals ours, and outlives the order by a day.
 #[test]
 fn python_of_the_document_makes_our_links() {
     let document = read("docs/merchant/checkout.md");

@@ -37,7 +37,6 @@ fn variables() -> [(&'static str, String); 2] {
     ]
 }
 
-/// A topic's records.
 fn tail(dir: &Path, topic: &str) -> Vec<Value> {
     let output = errand(dir, &["tail", topic, "--until-end"]);
     assert!(output.status.success(), "{}", text(&output));

@@ -96,7 +96,7 @@ async fn kill(nodes: &mut Nodes, load: &Load) -> UnixMicros {
     killed_at
 }
 
-/// Stops reads, so that hints restore the missed writes, not read repair.
+/// Restarts the killed node. Reads are stopped before, so that hints restore the missed writes, not read repair.
 async fn come_back(
     nodes: &mut Nodes,
     config: &CqlConfig,

@@ -71,7 +71,7 @@ async fn attach(client: &Client, transfer: &Value, order: &str) -> (StatusCode, 
     client.send(Method::POST, &path, &headers, Some(body)).await.unwrap()
 }
 
-/// Backs up while orders are created and paid, and loses the later changes.
+/// Backs up beside a running process, whose later orders and payments the restore loses.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restore_gives_no_name_a_second_time() {
     let shop = Shop::open().await;

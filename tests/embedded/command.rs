@@ -128,7 +128,7 @@ fn defaults_and_two_secrets_suffice() {
     assert!(output.status.success(), "{}", text(&output.stderr));
 }
 
-/// A log collector gets the cause as a line.
+/// A log collector gets the cause as a line of JSON.
 #[test]
 fn the_reason_a_process_ends_is_in_the_log() {
     let dir = tempfile::tempdir().unwrap();

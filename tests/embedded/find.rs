@@ -30,7 +30,7 @@ fn at(second: i64) -> UnixMicros {
     UnixSeconds(CREATED + second).micros()
 }
 
-/// The printed text, if it ends with this code.
+/// Runs `tidemark find`, which must exit with this code; returns its standard output.
 #[track_caller]
 fn printed(dir: &Path, arguments: &[&str], code: i32) -> String {
     let output = errand(dir, &[&["find"], arguments, &SINCE].concat());

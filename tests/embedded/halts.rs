@@ -119,7 +119,7 @@ fn status(dir: &Path) -> Value {
     serde_json::from_slice::<Value>(&output.stdout).unwrap()[0].take()
 }
 
-/// The first chain is halted, and the output names the remedy.
+/// Waits until the first chain is halted; the output must name the remedy.
 async fn halted(dir: &Path) {
     let halted = eventually("the chain to be halted", || async {
         let text = exits(dir, &["chain", "status"], 0);
@@ -141,7 +141,7 @@ async fn confirmed_to_the_end(dir: &Path, eth: &Node) {
     .await;
 }
 
-/// Three payments are matched in their new blocks; the dropped one has failed.
+/// Waits until three payments are matched in their new blocks; the dropped one must have failed.
 async fn shown_but_one(client: &Client, gone: TxHash) {
     let shown = eventually("each payment in its new block", || async {
         let shown = transfers(client).await?;

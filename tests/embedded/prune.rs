@@ -26,7 +26,7 @@ fn prune(dir: &Path, arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-/// Writes an ended order with all dependent rows, and a pending one.
+/// Writes an ended order with its deposit and webhook attempt, a pending order, and a transfer.
 async fn write(store: &dyn Store, created_at: UnixSeconds) {
     let order = |number: u128, status| Order {
         order_id: OrderId(Uuid::from_u128(number)),

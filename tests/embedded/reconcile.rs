@@ -97,7 +97,7 @@ impl World {
         (output.status.code(), report.unwrap_or_else(|_| panic!("{}", text(&output))))
     }
 
-    /// Mines until all agrees; returns the report.
+    /// Mines until all agrees with this number of transfers; returns the report.
     async fn agrees(&self, transfers: u64) -> Value {
         let last = Mutex::new(Value::Null);
         let check = || async {
@@ -130,7 +130,6 @@ impl World {
         self.transfer([0x22; 20], WALLET, units)
     }
 
-    /// Mines a block at the present time, or soon after the one before it.
     fn mine(&self) {
         mine_now(&self.node());
     }
@@ -310,7 +309,7 @@ async fn webhooks(world: &World, client: &Client) {
         .await;
 }
 
-/// The node leaves the logs of a payment out until the period is settled.
+/// The node leaves the logs of a payment out until the payment's block is settled.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hidden_transfer_is_found_and_mended() {
     let world = World::new().await;

@@ -101,7 +101,7 @@ fn configure(from: &Path, to: &Path, layouts: Option<(&str, &str)>) {
     fs::write(to.join("tidemark.toml"), text).unwrap();
 }
 
-/// Imports an export, once.
+/// Imports an export; a second import must be refused.
 fn arrive(dir: &Path, from: &str) {
     exits(dir, &["import", from], 0);
     let again = exits(dir, &["import", from], 1);

@@ -28,7 +28,7 @@ struct Shop {
 }
 
 impl Shop {
-    /// A block now, or a second after the last one.
+    /// Mines a block at the present time, but at least a second after the last one.
     fn mine(&self) {
         let time = now().unsigned_abs().max(self.node.head().timestamp + 1);
         self.mine_at(time);

@@ -122,7 +122,7 @@ impl Play {
                 self.pipeline.drain(&mut dice)?;
             }
             match happening {
-                // Such a case arises when a case of the other world is shrunk.
+                // Never drawn in this world, but shrinking a case may bring one.
                 _ if self.world == World::Settled => {}
                 Happening::Away(away) => self.away(away, &mut dice)?,
                 Happening::Rewind(rewind) => self.rewind(rewind, &mut dice)?,
@@ -436,7 +436,7 @@ impl Play {
         self.pipeline.write_lane_command(command);
     }
 
-    /// Pays to the order's newest deposit, or to one opened `earlier` deposits before it.
+    /// Pays to the order's newest deposit, or to one opened `earlier` deposits before it; without any, to a wallet.
     fn pay(&mut self, pay: Pay) {
         let Pay { order, earlier, cents_off, sender, joined, twice, other } = pay;
         let from = sender_of(sender);

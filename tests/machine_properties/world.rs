@@ -73,7 +73,7 @@ impl World {
         }
     }
 
-    /// Configuration that ingest gets later.
+    /// Configuration that ingest gets later; in the settled world, the same.
     pub(crate) fn other_policy(self) -> Policy {
         let small = Policy { depth: 3, depth_large: 3, match_window_seconds: 60, ..self.policy() };
         match self {
@@ -101,7 +101,7 @@ impl World {
         }
     }
 
-    /// Configuration that the api gets later.
+    /// Configuration that the api gets later; in the settled world, the same.
     pub(crate) fn other_terms(self) -> Terms {
         match self {
             Self::Wild => {

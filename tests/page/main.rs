@@ -53,7 +53,7 @@ fn chain(blockchain: &'static str, rpc: &str, chain_id: u64) -> Chain {
     Chain::at(blockchain, rpc, WALLET, &more)
 }
 
-/// Runs a script against a new Tidemark whose first chain it may mine; returns the shop.
+/// Runs a script against a new Tidemark whose first chain it may mine; returns the receiver of its webhooks.
 async fn shop(script: &str, chains: &[Chain], more_variables: &[(&str, &str)]) -> Merchant {
     let dir = tempfile::tempdir().unwrap();
     let merchant = Merchant::start().await;

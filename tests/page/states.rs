@@ -391,7 +391,7 @@ impl Shop {
     }
 }
 
-/// Each wallet is watched, up to a head of the present time.
+/// Changes after which each wallet but Linea's is watched, up to a head of the present time.
 fn followed() -> impl Iterator<Item = Change> {
     use Blockchain::{Base, Eth, Polygon, Tron};
     [Eth, Polygon, Tron, Base].into_iter().flat_map(|blockchain| {

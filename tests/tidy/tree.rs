@@ -21,7 +21,7 @@ pub(super) fn production_and_tests(text: &str) -> (&str, &str) {
     text.split_at(text.find("mod tests {").unwrap_or(text.len()))
 }
 
-/// The code of a file that is tests, each line at its own number.
+/// The test code of a file, with blank lines for the rest, so that each line keeps its number.
 pub(super) fn tests_of(path: &Path, text: &str) -> String {
     if is_test(path) {
         return text.to_owned();

@@ -198,7 +198,7 @@ impl Export for Beside {
     }
 }
 
-/// The order's change is old, as with a lagging pipeline: the partitions are deleted with a later write time.
+/// The order's change has an old write time, as in a lagging pipeline: a later deletion of its partition would hide it.
 #[tokio::test]
 async fn an_order_written_beside_a_removal_stays_listed() {
     let (_tables, pruner, writer) = two_processes().await;

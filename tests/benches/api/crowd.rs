@@ -23,7 +23,7 @@ const CLIENTS: usize = 16;
 /// Number of webhooks that are timed.
 const WEBHOOKS: usize = 50;
 
-/// A connection that was used once.
+/// A connection that stays idle after one request.
 async fn idle(address: SocketAddr) -> TcpStream {
     let mut stream = TcpStream::connect(address).await.expect("connected");
     stream.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").await.expect("sent");

@@ -16,7 +16,7 @@ use crate::load::{Client, Load};
 
 /// Requests of each kind a second.
 const FLOOD: u32 = 2000;
-/// Wrong requests get a response after 50 ms: fewer connections would limit the flood.
+/// Wrong requests get a response only after 50 ms, so too few connections would limit the flood.
 const CONNECTIONS: u32 = 200;
 /// Requests of the shop and of its operator, one after the other.
 const REQUESTS: usize = 400;
@@ -82,7 +82,7 @@ fn flood(address: SocketAddr) -> (JoinSet<()>, Arc<AtomicUsize>) {
     (tasks, answered)
 }
 
-/// A create without a valid signature and half of its body.
+/// Sends a create with an invalid signature and only half of its body.
 async fn half_sent(address: SocketAddr) -> TcpStream {
     let mut stream = TcpStream::connect(address).await.expect("connected");
     let head = "POST /api/v1/service/orders HTTP/1.1\r\nHost: localhost\r\nService-Signature: 1.AAAA\r\n\
@@ -129,13 +129,13 @@ async fn documents(address: SocketAddr) -> (usize, usize) {
     all
 }
 
-/// Number of idle connections. The service allows half as many as a process may open files.
+/// Number of idle connections. Together with the others they may be half as many as a process may open files.
 pub(crate) fn idle(open_files: Option<u64>) -> usize {
     let half = open_files.and_then(|limit| usize::try_from(limit / 2).ok()).unwrap_or(usize::MAX);
     IDLE.min(half.saturating_sub(CONNECTIONS_MAX - IDLE))
 }
 
-/// Measures each load alone on a new process, and then under the flood.
+/// Measures creates and lists alone, beside the flood, and beside each of the other hostile clients.
 pub(crate) async fn run(alone: Tidemark, flooded: Tidemark, idle: usize) {
     measure(&alone, "alone").await;
     let started = Instant::now();

@@ -29,7 +29,7 @@ impl Client {
         Self { stream, buffer: Vec::with_capacity(4096) }
     }
 
-    /// Time from a request to its complete response, which is `status`.
+    /// Returns the time from a request to its complete response, whose status must begin with `status`.
     pub(crate) async fn send(&mut self, request: &str, status: &str) -> Duration {
         let started = Instant::now();
         self.stream.write_all(request.as_bytes()).await.expect("sent");

@@ -40,7 +40,7 @@ fn print(what: &str, clients: usize, times: &[Duration], aim: &str) {
     );
 }
 
-/// Parts to measure; without arguments, all of them.
+/// Parts to measure; all of them, unless the arguments name some.
 const PARTS: [&str; 5] = ["creates", "statuses", "lists", "crowd", "flood"];
 /// Maximum offset of a list.
 const OFFSET_MAX: usize = 100_000;
@@ -127,7 +127,7 @@ impl Shop {
 
 #[tokio::main]
 async fn main() {
-    // Each connection of the crowd is a file.
+    // Each connection of the crowd is an open file.
     let open_files = runtime::open_files::raise_limit();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let is_named = |name: &str| arguments.iter().any(|argument| argument == name);

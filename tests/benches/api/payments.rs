@@ -27,7 +27,7 @@ pub(crate) struct Payments {
 }
 
 impl Payments {
-    /// Mines the pool in a block of this second, or `later` seconds after the last one.
+    /// Mines the pool in a block of this second, but at least `later` seconds after the last block.
     fn mine(&self, later: u64) {
         let time = now().unsigned_abs().max(self.chain.head().timestamp + later);
         self.chain.mine_at(time).expect("a block");

@@ -58,7 +58,7 @@ struct Used {
 impl Used {
     const NOTHING: Self = Self { deposits: 0, height: 1 };
 
-    /// The next transfers.
+    /// Takes the next transfers: the numbers of their deposits, and the height of their first block.
     fn run(&mut self, transfers: usize) -> (std::ops::Range<usize>, usize) {
         let (first, height) = (self.deposits, self.height);
         self.deposits += transfers;

@@ -19,7 +19,7 @@ const BODY: &str = r#"{"event_type":"order_status_changed","order_id":"01996d3c-
 /// Returns the requests a second, sent to the URLs in turn.
 pub(crate) async fn measure(urls: Vec<String>, duration: Duration) -> u64 {
     drop(rustls::crypto::ring::default_provider().install_default());
-    // Built like the sender's client.
+    // With the redirects, proxies, retries and idle time of the sender's client.
     let client = Client::builder()
         .redirect(Policy::none())
         .no_proxy()

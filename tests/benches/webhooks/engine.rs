@@ -111,7 +111,7 @@ impl Engine {
         ends.map(|of| self.log.bounds(of).expect("bounds").end.0).sum()
     }
 
-    /// Stops both loops as the process does: requests in flight may run until their time-out.
+    /// Cancels the token of both loops and waits for their end: requests in flight may run until their time-out.
     pub(crate) async fn stop(self) {
         self.stop.cancel();
         let join = move || {

@@ -73,7 +73,7 @@ impl<'a> Story<'a> {
         self.engine.stop().await;
     }
 
-    /// Wakes the receiver, and reports the time until all its webhooks are delivered.
+    /// Wakes the receiver, and prints the time until all its webhooks are delivered, at most [`DRAIN_MAX`].
     async fn drain(&mut self, count: usize, before: &Lags) {
         self.resident.clear();
         self.receivers.wake();

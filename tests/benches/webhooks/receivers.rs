@@ -113,7 +113,7 @@ impl Receivers {
         let _: usize = self.answer();
     }
 
-    /// Resets the receivers, and clears the late events.
+    /// Ends the effect of [`Receivers::wake`], and clears the events that [`Receivers::late`] counts.
     pub(crate) fn lull(&mut self) {
         self.order("lull");
         self.refusing_port = self.answer();

@@ -151,7 +151,7 @@ impl Shop {
         self.reports("the period to agree", wanted).await
     }
 
-    /// The only difference.
+    /// Mines until there is exactly one difference; returns it.
     async fn differs(&self) -> Value {
         let wanted = |code, report: &Value| {
             let differences = report["differences"].as_array()?;
