@@ -135,7 +135,7 @@ impl GuardedResolver {
             let thread = threads.acquire_owned().await;
             {
                 let mut names = known.lock().unwrap_or_else(PoisonError::into_inner);
-                // The table holds one receiver. If it is the only one, no attempt waits, so no thread is used.
+                // The entry holds one receiver. If it is the only one, no attempt waits, so no thread is used.
                 if old.is_none() && sender.receiver_count() <= 1 {
                     names.remove(&name);
                     return;

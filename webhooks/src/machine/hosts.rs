@@ -36,7 +36,7 @@ pub(crate) struct Permit {
     since: UnixMicros,
 }
 
-/// Position of a job in its queue: manual jobs first, then by the age of the event, so that
+/// Position of a job in its queue: up to [`MANUAL_MAX`] manual jobs first, then by the age of the event, so that
 /// deferred jobs are not overtaken for ever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Priority {

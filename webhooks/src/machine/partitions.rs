@@ -141,7 +141,7 @@ impl Partitions {
         Some((position, record, delivery.ok()?))
     }
 
-    /// Due time of the first held record; it may be past.
+    /// Earliest due time of a held record; it may be past.
     pub(crate) fn next_due(&self) -> Option<UnixMicros> {
         let first = |owned: &OwnedPartition| Some(owned.held.front()?.due);
         self.partitions.values().filter_map(first).min()

@@ -68,7 +68,7 @@ pub(super) struct Deliverer {
     is_cut_off: bool,
     /// Deadline for the attempts under way, set once the process stops. Then no record is taken and no attempt starts.
     drain_until: Option<Instant>,
-    /// A record that this version cannot read. The attempts under way end and are committed, then the stage stops: an
+    /// A record that needs a newer version. The attempts under way end and are committed, then the stage stops: an
     /// attempt whose result was lost would be repeated at every start.
     newer: Option<NewerRecord>,
 }
@@ -313,7 +313,7 @@ impl Deliverer {
         Ok(())
     }
 
-    /// Admits due records, and starts the attempts that their hosts permit.
+    /// Admits due records, and starts the attempts that their hosts permit, unless none may start at present.
     fn launch(&mut self) -> Result<(), Error> {
         let is_cut_off = std::mem::take(&mut self.is_cut_off);
         if self.is_ending() || self.is_stalled || is_cut_off {

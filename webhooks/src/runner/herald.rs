@@ -56,7 +56,7 @@ struct Inbox {
 
 pub(super) struct Herald {
     context: StageContext,
-    /// `true` if this member has the topic.
+    /// `true` if this member has the topic `alerts`.
     is_owner: bool,
     open: OpenAlerts,
     inboxes: Vec<Inbox>,

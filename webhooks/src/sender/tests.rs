@@ -58,7 +58,7 @@ async fn listen() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-/// Answers with 200 at every address of this machine, and counts. Each connection serves once.
+/// Answers requests with 200 at every address of this machine, and counts them. Each connection serves once.
 async fn counting() -> (u16, Arc<AtomicUsize>) {
     let calls = Arc::new(AtomicUsize::new(0));
     let count = calls.clone();

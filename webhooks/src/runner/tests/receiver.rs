@@ -141,7 +141,8 @@ impl Drop for Waiting {
     }
 }
 
-/// Answers with the body. Requests that are not webhooks count as attempt 0 of an event without a name.
+/// Answers with the request's body once the receiver is open. Requests that are not webhooks count as attempt 0 of an
+/// event without a name.
 async fn answer(shared: Arc<Shared>, headers: HeaderMap, body: String) -> (StatusCode, String) {
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap().to_owned());
     let event_id = text("webhook-id").unwrap_or_default();
