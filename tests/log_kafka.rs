@@ -289,7 +289,7 @@ fn long_steps_are_written_ahead() {
     // Through a layer, too, `read_ended` must not wait for the open transaction as `read` does.
     let layered = LayeredLog::new(Arc::new(log.clone()), Unchanged);
     assert_eq!(layered.read_ended(output, Offset(0), 10).unwrap().len(), 3);
-    // An unfinished step is aborted at once: `read_committed` readers would wait for it.
+    // An unfinished step is aborted at once: otherwise `read_committed` readers would wait for it.
     drop(worker);
     assert!(course.take().ends_with(&[BeforeAbort, AfterAbort]));
     produce(&log, vec![record(output, 4)]).unwrap();

@@ -165,7 +165,7 @@ async fn a_change_on_its_way_outlives_a_removal() {
     let pruned = store.prune_day(day, later(90), &WithoutExport).await.unwrap();
     assert_eq!(pruned.removed, Removed { orders: 1, ..Removed::default() });
 
-    // The old store caches for seconds that the day is in the directory.
+    // A new store, because the old one caches for seconds that the day is listed.
     let store = tables.open().await;
     let updated_at = later(-60);
     let paid = Order { status: OrderStatus::Paid, updated_at, ..expired };
@@ -189,7 +189,7 @@ async fn a_change_on_its_way_outlives_a_removal() {
     assert_eq!(shown().await, (None, 0));
 }
 
-/// A minute of pending orders leaves the directory when all have ended, so that readers skip its tombstones; a late
+/// A minute of pending orders leaves `list_partitions` when all have ended, so that readers skip its tombstones; a late
 /// order adds it again.
 #[tokio::test(flavor = "multi_thread")]
 async fn minutes_that_are_empty_are_swept() {
@@ -247,7 +247,7 @@ async fn minutes_that_are_empty_are_swept() {
     store.sweep().await.unwrap();
     assert!(minutes().await.is_empty());
 
-    // Another process lags in a partition of the topic.
+    // Another process, which lags in a partition of the topic, writes an older order.
     let late = tables.open().await;
     late.apply(vec![order(4, first, pending, 1)]).await.unwrap();
     assert_eq!(minutes().await, [first]);

@@ -17,7 +17,7 @@ use testkit::tables::{Dump, assert_same, cql};
 
 use super::rebuild::record;
 
-/// Topics and tables on servers, with a shop's records of a day: each step a transaction, with a marker.
+/// Topics and tables on servers, for a shop's records: each step is a transaction, so it ends with a marker.
 struct Shop {
     installation: Installation,
     log: Arc<dyn Log>,

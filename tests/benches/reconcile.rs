@@ -1,5 +1,5 @@
-//! `tidemark reconcile` of a day with many transfers, beside a node on this machine. The first argument that is a
-//! number is theirs.
+//! `tidemark reconcile` of a day with many transfers, beside a node on this machine. The first numeric argument is
+//! their number.
 
 use std::process::Command;
 use std::time::{Duration, Instant};

@@ -306,7 +306,7 @@ async fn dust_is_recorded_and_not_announced(world: &World) {
     world.anvil.call("evm_increaseTime", json!([MATCH_WINDOW_SECONDS + 60])).await;
     world.anvil.mine(1).await;
     let shown = eventually("every transfer to be unknown", || async {
-        // Rows added while reading move others to the next page.
+        // By id, because rows added while reading move others to the next page.
         let mut all = BTreeMap::new();
         for offset in (0..=COUNT).step_by(200) {
             let page = "status=no_matched_deposit&limit=200";

@@ -136,7 +136,7 @@ fn the_image_has_every_file_that_is_compiled_in() {
     const DOCUMENT: &str = "docs/openapi.json";
     assert!(read("api/src/reference.rs").contains(&format!("include_str!(\"../../{DOCUMENT}\")")));
     let ignored = read(".dockerignore");
-    // The last matching line counts.
+    // In `.dockerignore` the last matching line counts.
     let mut lines = ignored.lines().filter(|line| line.trim_start_matches('!').starts_with("docs"));
     assert_eq!(lines.next_back(), Some(&*format!("!{DOCUMENT}")), "{ignored}");
     assert!(lines.eq(["docs/*"]), "a folder that is left out cannot have files that are not");

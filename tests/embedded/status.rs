@@ -57,7 +57,7 @@ struct Planted {
 }
 
 impl Planted {
-    /// Appends its records this many seconds ago.
+    /// Its records are appended as if this many seconds ago.
     async fn well(dir: &Path, ago: i64) -> Self {
         configure(dir, "");
         let now = SystemClock.now().seconds();

@@ -36,7 +36,7 @@ fn chain(devnet: &Devnet) -> Chain {
     Chain::of("op", devnet, WALLET, "confirmations = 3\nreorg_window = 8\n")
 }
 
-/// Queues an order's payment, in a contract.
+/// Queues an order's payment in this token contract.
 async fn pay(client: &Client, node: &Node, order: &str, contract: &str) -> TxHash {
     let units = units(&client.deposit(order).await["value"]);
     let (token, to) = (contract.parse().unwrap(), WALLET.parse().unwrap());

@@ -342,7 +342,8 @@ impl Installation {
         }
     }
 
-    /// Lets every window of the shop end, and returns an audit.
+    /// Replaces the running processors by ones whose clocks are ahead, until every window of the shop has ended. Stops
+    /// all, and returns an audit.
     pub(crate) fn finish(&mut self, shop: &mut Shop, running: &[ProcessId]) -> Audit {
         shop.pass_all_windows();
         let members: Vec<_> = running.iter().map(|id| self.process(*id).member.clone()).collect();

@@ -87,7 +87,7 @@ fn tables(server: &Server, keyspace: &str, runtime: &Runtime) -> Arc<dyn Store> 
     Arc::new(store)
 }
 
-/// While the server does not respond, calls soon fail, and may be repeated.
+/// Checks that calls fail within [`CALL_MAX`] while the server does not respond, and may be repeated.
 async fn assert_away(server: &Server, store: &dyn Store) {
     for _ in 0..2 {
         let begun = Instant::now();

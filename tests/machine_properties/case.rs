@@ -72,7 +72,7 @@ pub(crate) enum Happening {
     Rest {
         long: bool,
     },
-    /// A payment is orphaned for hours or days, mostly while its order's commands are held back.
+    /// A payment is orphaned for hours or days, often while its order's commands are held back.
     Away(Away),
     /// Endpoints disagree about a transfer that is not confirmed yet.
     Dispute {
@@ -178,7 +178,7 @@ pub(crate) struct Away {
     pub(crate) fates: u16,
     /// Hours per block.
     pub(crate) hours: i64,
-    /// The order reads at once: the payment is orphaned after its verdict.
+    /// The order's commands are read at once, not only at the end: the payment may be orphaned after its verdict.
     pub(crate) answers: bool,
     /// An operator ends the order before it reads that it is paid.
     pub(crate) ended: bool,

@@ -22,8 +22,8 @@ use reach::{ASKED_ABOUT, AT_SIGHT, HELD, REMEMBERED, RETURNS, Reached, STALE};
 use schemas::{CloseReason, OrderCause, RefusalReason, TransferStatus, UnknownReason};
 use world::World;
 
-/// Number of random cases for each property, the same ones in each run; `cargo xtask test --fast` asks for fewer,
-/// `cargo xtask soak` draws others.
+/// Number of random cases for each property. `cargo xtask test` draws the same ones in each run, and fewer with
+/// `--fast`; `cargo xtask soak` draws others.
 fn cases() -> u32 {
     std::env::var_os("TIDEMARK_TEST_CASES").map_or(8_000, |cases| {
         cases.to_str().and_then(|cases| cases.parse().ok()).expect("a number")

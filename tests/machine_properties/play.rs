@@ -47,7 +47,7 @@ pub(crate) struct Play {
 /// Kind of event; where the outcome must be determined, only commuting kinds are queued together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Commands about ended or new orders: their order does not matter.
+    /// Creates without a choice, payments that no block has yet, and configurations: their order does not matter.
     Neutral,
     /// Events of this chain alone.
     Of(usize),
@@ -471,7 +471,7 @@ impl Play {
             let time = self.next_time(chain, seconds);
             let chain = &mut self.chains[chain];
             if self.world == World::Settled && time >= chain.time().plus(DAY / 4) {
-                // A failed transfer is forgotten after a day: a return would be a new transfer.
+                // Long before a day: then failed transfers are forgotten, and one that returned would be a new one.
                 chain.mempool.clear();
             }
             let pool = &mut chain.mempool;

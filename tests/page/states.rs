@@ -156,7 +156,7 @@ const STATES: [(&str, &str, &str, Rows); 53] = [
         (awaiting(n), Some(stray(n, "40.904217", UnknownReason::AmountMismatch)))
     }),
     ("underpaid-seen", "less than asked for", "", |n| {
-        // The match has no row yet.
+        // The candidate, which is to pay the order, has no row yet.
         let order = Order { candidates: vec![TransferId(n + 1000)], ..awaiting(n) };
         (order, Some(stray(n, "40.904217", UnknownReason::AmountMismatch)))
     }),

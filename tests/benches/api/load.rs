@@ -11,7 +11,7 @@ use testkit::harness::{ADMIN_SECRET, MERCHANT_SECRET};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Orders whose status is requested.
+/// Number of orders whose status is requested.
 const ASKED: usize = 1000;
 /// Orders in one page of a list.
 pub(crate) const LISTED: usize = 20;

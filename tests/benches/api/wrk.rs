@@ -32,7 +32,7 @@ impl Wrk {
         Some(Self { script, requests: dir.join("wrk.requests") })
     }
 
-    /// Sends a load over some connections and prints the result; one thread of wrk saturates both cores of the server.
+    /// Sends a load over some connections and prints the result; one thread of wrk saturates a server on two cores.
     /// Checks every response.
     pub(crate) async fn run(
         &self,

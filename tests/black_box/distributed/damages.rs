@@ -253,7 +253,7 @@ async fn topic_truncated(shop: &mut Shop) {
     let found = shop.differs().await;
     let cure = format!("tidemark rescan eth {number} {number}");
     assert_eq!((&found["kind"], &found["command"]), (&json!("not_in_log"), &json!(cure)));
-    // Expired records must be scanned again, as the log no longer has them.
+    // A rescan is refused: without the expired records, nothing shows which transfers of the block were published.
     let block = number.to_string();
     let refused = shop.installation.exits(&["rescan", "eth", &block, &block, "--yes"], 1);
     assert!(refused.contains("`tidemark chain rewind CHAIN HEIGHT`"), "{refused}");

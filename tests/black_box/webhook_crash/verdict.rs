@@ -21,7 +21,7 @@ pub(super) struct Evidence {
     pub(super) attempts: Vec<Value>,
     pub(super) dead: Vec<Value>,
     pub(super) calls: Vec<Call>,
-    /// Kills; after each the receivers had seen everything that was sent before.
+    /// Times of the kills: on embedded back ends, after the receivers had seen everything that was sent before.
     pub(super) kills: Vec<Instant>,
 }
 
