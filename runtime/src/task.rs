@@ -29,10 +29,7 @@ const PHASES: [Phase; 4] = [Phase::Intake, Phase::Process, Phase::Deliver, Phase
 pub enum Error {
     /// A part failed; the others were stopped in order.
     #[error("{part} failed: {cause}")]
-    Failed {
-        part: String,
-        cause: BoxError,
-    },
+    Failed { part: String, cause: BoxError },
     /// The parts of a phase that did not stop in time.
     #[error("{0} did not stop in time")]
     Stuck(String),
@@ -253,7 +250,7 @@ mod tests {
         let done = drained.clone();
         tasks.future(Phase::Deliver, "drains", |stop| async move {
             stop.cancelled().await;
-            // The clock is paused, so this wait takes no real time.
+            // No condition: the clock is paused, so this wait takes no real time.
             tokio::time::timeout(Duration::from_secs(2), std::future::pending::<()>()).await.ok();
             *done.lock().unwrap() = true;
             Ok(())

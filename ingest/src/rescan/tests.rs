@@ -89,7 +89,7 @@ async fn a_range_that_no_endpoint_has_is_not_rescanned() {
 }
 
 #[tokio::test]
-async fn an_endpoint_has_five_attempts_at_the_smallest_range() {
+async fn an_endpoint_has_five_attempts_at_a_small_range() {
     // The first two failures halve the range, to one block.
     let outage = 2 + ATTEMPTS - 1;
     let scan_after = async |failures: u32| {
