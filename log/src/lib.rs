@@ -5,9 +5,9 @@
 //! changelog and input offsets in one transaction; partitions are assigned and revoked by
 //! [`Event::Assigned`] and [`Event::Revoked`]; an aborted step is undone by the stage and read again.
 //!
-//! Every call may return [`Error::Transient`] while the log cannot be reached.
+//! A call that returns [`Error`] may return [`Error::Transient`] while the log cannot be reached.
 //!
-//! **Invariants** (the conformance suite in `tests/` checks each one on every back end): readers see a
+//! **Invariants** (`testkit/src/log_suite.rs` checks each one on every back end): readers see a
 //! record only after its step is committed; records of a partition have increasing offsets and, unless a Kafka
 //! broker's clock steps back, non-decreasing append times; a worker that lost a partition cannot commit for it.
 
@@ -246,8 +246,8 @@ pub trait Log: Send + Sync + 'static {
     /// [`Error::Transient`] if the log is unavailable.
     fn installation(&self) -> Result<String, Error>;
 
-    /// Incarnation of this copy of the installation. A log on Kafka has the first incarnation, or
-    /// the one of its import: Kafka has its own means of backup.
+    /// Incarnation of this copy of the installation. Each restore of an embedded log begins a new one,
+    /// so that no id is assigned twice. A log on Kafka has the first, or the one of its import.
     fn incarnation(&self) -> Incarnation {
         Incarnation::default()
     }
@@ -304,8 +304,8 @@ pub trait Worker: Send {
 
     /// Commits a step. [`StepError`] says what to do with the state in memory.
     ///
-    /// A step without records may return before it is durable: a crash soon after loses it, unless
-    /// a step with records was committed since, and its inputs are read again. So the effects of an
+    /// A step without records may return before it is durable. A crash soon after loses it, and its
+    /// inputs are read again, unless a step with records was committed since. So the effects of an
     /// input must be in the step that has its offset, or be idempotent.
     fn commit(&mut self, step: Step) -> Result<(), StepError>;
 

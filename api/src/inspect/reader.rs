@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(survey::orders(&mut reader, UnixMicros(0)), Err(Refusal::Internal));
     }
 
-    /// All reads of a page share one deadline.
+    /// All reads of the tables by one reader share a deadline.
     #[tokio::test]
     async fn tables_that_do_not_answer_are_not_waited_for() {
         let dir = tempfile::tempdir().unwrap();

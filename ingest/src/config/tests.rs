@@ -149,7 +149,7 @@ fn confirmations_have_four_forms() {
     );
 }
 
-/// No lag on chains whose blocks take over two seconds: the second check finds logs that trail.
+/// No lag on chains whose blocks take over two seconds: the check of a second endpoint finds logs that come late.
 #[test]
 fn the_default_lag_is_about_two_seconds() {
     let lags = Blockchain::ALL.iter().map(|chain| (*chain, defaults(*chain).lag));
@@ -261,7 +261,7 @@ fn an_endpoint_may_be_a_table() {
     let api = table.api_key.as_ref().unwrap();
     assert_eq!((api.header.as_str(), api.key.expose()), ("x-key", b"k3y".as_slice()));
     assert!(!format!("{table:?}").contains("k3y"));
-    // A variable of the environment is one text.
+    // An environment variable is one text, so commas separate its endpoints.
     assert_eq!(good("[chains.eth]\nrpc = \"http://a, http://b\"").endpoints.len(), 2);
     let config = valid(
         "[chains.eth]\nrpc = [\"http://a\"]\n[chains.tron]\nrpc = [{ url = \"http://b\", api_key = \"k\" }]",

@@ -19,8 +19,8 @@ pub(super) fn before_end(from: i64, to: i64) -> std::ops::Range<i64> {
     from..if is_short(from, to) { to } else { from + 1 }
 }
 
-/// The blocks to fetch again, in order. In a long range those with logs have the time of the end: their own is not
-/// known yet. `headers` are those of [`before_end`], then the end; `logs` are sorted.
+/// The blocks to fetch again, in order. In a long range those with logs, except the first block of the range, have the
+/// time of the end: their own is not known yet. `headers` are those of [`before_end`], then the end; `logs` are sorted.
 pub(super) fn to_verify(
     from: i64,
     last: Block,

@@ -97,7 +97,7 @@ impl Shop {
         self.log.read(of, Offset(0), 100).unwrap()
     }
 
-    /// All rows, by the queries of the store.
+    /// All orders, deposits and chains, and the transfers of the example's wallet, by the queries of the store.
     pub(crate) fn rows(&self, store: &EmbeddedStore) -> impl PartialEq + std::fmt::Debug + use<> {
         let wallet = example::transfer().observation.to_address;
         self.runtime.block_on(async {
@@ -137,7 +137,7 @@ pub(crate) fn order(number: u128, version: i64, status: OrderStatus) -> Order {
     }
 }
 
-/// A history over all topics: some rows in several versions.
+/// A history with rows of every table, some in several versions.
 pub(crate) fn history() -> Vec<NewRecord> {
     let mut all = vec![
         wrap(Topic::Orders, 0, &example::order()),

@@ -1,9 +1,10 @@
 //! Removes empty one-minute partitions of lists that rows leave (such as pending orders) from the directory
-//! (`list_partitions`), so that no reader opens their tombstones again. Removed days leave it in the same way.
+//! (`list_partitions`), so that no reader opens their tombstones again. Days that `prune.rs` emptied leave it in the
+//! same way.
 //!
-//! A minute is only removed if nothing was written there for [`QUIET`]. The deletion has the timestamp of the last
-//! write to the directory row that was read: a later write has a later one and enters the directory again. Entries are
-//! written within [`super::known_partitions::KNOWN_FOR`] of their directory row, or the row is written again after
+//! A minute is only removed if its directory row was not written for [`QUIET`]. The deletion has the timestamp of the
+//! last write to the directory row that was read: a later write has a later one and enters the directory again. Entries
+//! are written within [`super::known_partitions::KNOWN_FOR`] of their directory row, or the row is written again after
 //! them. So the clock of a writer may be behind that of a sweeper by the rest of [`QUIET`], 50 s.
 
 use std::collections::HashMap;
@@ -22,12 +23,12 @@ use super::statement::Statement;
 use super::write::Write;
 use crate::Error;
 
-/// Minimum time since the last write to a partition before it leaves the directory.
+/// Minimum time since the last write of a directory row before a sweep removes it.
 const QUIET: Duration = Duration::from_secs(60);
 /// Half the age in minutes up to which a minute is checked by every sweep; the older it is, the
 /// fewer sweeps check it.
 const OFTEN_MINUTES: i64 = 10;
-/// Interval of the projector's sweeps, in seconds: minutes are spread over several of its sweeps.
+/// Interval of the projector's sweeps, in seconds. [`number`] counts these intervals, to spread old minutes over them.
 const SWEEP_SECONDS: i64 = 30;
 /// Number of rows in one page of the directory.
 const PAGE_ROWS: i32 = 1_000;
@@ -36,7 +37,7 @@ const EMPTIED_MAX: usize = 10_000;
 /// Number of partitions that are checked concurrently. Low, because a sweep is not urgent.
 const AT_ONCE: usize = 8;
 
-/// A partition as in the directory, and the time of its last write.
+/// A partition as in the directory, and the last write time of its directory row.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Listed {
     pub(super) partition: ListPartition,
@@ -62,7 +63,7 @@ fn number(now: UnixMicros) -> u64 {
     u64::try_from(now.seconds().0 / SWEEP_SECONDS).unwrap_or(0)
 }
 
-/// Sweeps every list. Returns the number of partitions that left the directory.
+/// Sweeps every list that rows leave. Returns the number of partitions that left the directory.
 pub(super) async fn sweep(tables: &Arc<Tables>, now: UnixMicros) -> Result<usize, Error> {
     let mut lists = vec![list_partition::ORDERS.to_owned(), list_partition::DEPOSITS.to_owned()];
     lists.extend(tables.wallets().await?);

@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 use testkit::measure::{cpu_time, resident_bytes};
 use tokio_util::sync::CancellationToken;
 
-/// The first of this many equal parts of the inputs is not counted: the peer's JIT compiler needs a warm-up, and the
-/// other programs get the same.
+/// The first of this many equal parts of the inputs is not counted: the JIT compiler of Kafka Streams needs a warm-up,
+/// and the other measured programs get the same.
 const WARM_UP: u64 = 5;
 
 /// Records written to one topic.

@@ -2,7 +2,7 @@
 //!
 //! The amount alone identifies the order that a transfer pays. So an amount that a payer may send by mistake (the plain
 //! price, or a rounded one) is assigned only where a rule requires it. Every other deposit gets unpredictable digits,
-//! so that nobody can request the amount of a payment seen on the chain.
+//! if its rule allows digits below a cent, so that nobody can request the amount of a payment seen on the chain.
 
 use schemas::record::{AmountRule, DepositCommand, OpenDeposit};
 use schemas::{Address, Amount, CloseReason, Draws};

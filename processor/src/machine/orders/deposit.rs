@@ -76,7 +76,7 @@ impl OrderRow {
         self.asked_at.map_or(since, |at| at.max(since)).plus(ASK_OF_OPEN_SECONDS)
     }
 
-    /// Requests the outcome of reserved deposits from their lanes, if it is time.
+    /// Sends a close for each reserved deposit, if it is time: its lane replies with the outcome.
     pub(super) fn ask_of_open(&mut self, command: &OrderCommand) -> Vec<Effect> {
         let now = command.issued_at.seconds();
         if self.reserved().next().is_none() || self.asks_of_open_at() >= now {

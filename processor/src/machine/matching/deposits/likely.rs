@@ -14,8 +14,8 @@ type Rank = (Likeness, u128);
 
 impl Deposits {
     /// The likeliest deposit that passes `is`, and the best rank of a deposit of another order. The rank shows whether
-    /// the likeliest is clearly ahead: if a fee was deducted, the lowest amount is the nearest, even if another
-    /// customer paid.
+    /// the likeliest is clearly ahead. If a fee was deducted, less arrives than any deposit asked for, so that the one
+    /// with the lowest amount is nearest, even if another customer paid.
     pub(in crate::machine::matching) fn likeliest(
         &self,
         (wallet, stablecoin, sent): Price,
