@@ -323,17 +323,19 @@ async fn scan(
             }
             Err(failure) => failure,
         };
-        match failure.smaller_range(end - next + 1) {
-            Some(smaller) => (blocks, failures) = (smaller, 0),
-            None => failures += 1,
+        if let Some(smaller) = failure.smaller_range(end - next + 1) {
+            (blocks, failures) = (smaller, 0);
+            // A range that is too large needs no pause. Every other failure may be a short outage.
+            if matches!(failure.refusal, Refusal::Size { .. }) {
+                continue;
+            }
+        } else {
+            failures += 1;
         }
         if failures == ATTEMPTS {
             return Err(failure.to_string());
         }
-        // A range that is too large needs no pause. Every other failure may be a short outage.
-        if !matches!(failure.refusal, Refusal::Size { .. }) {
-            tokio::time::sleep(failure.retry_after.unwrap_or(PAUSE)).await;
-        }
+        tokio::time::sleep(failure.retry_after.unwrap_or(PAUSE)).await;
     }
     Ok(all)
 }
