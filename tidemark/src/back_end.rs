@@ -132,7 +132,7 @@ async fn open_kafka(
     part.progress(format!("asking {brokers}"));
     wait_for(part, brokers, || async move {
         let checked = config.clone();
-        match tokio::task::spawn_blocking(move || check_topics(&checked, &layout)).await? {
+        match tokio::task::spawn_blocking(move || topic_differences(&checked, &layout)).await? {
             Ok(Some(differences)) => Verdict::of(differences).availability(),
             Ok(None) => Ok(Availability::NotYet(IMPORTING.to_owned())),
             Err(log::Error::Transient(cause)) => {
@@ -146,7 +146,7 @@ async fn open_kafka(
 }
 
 /// Returns the topics' differences from the configuration; `None` while an import into them is unfinished.
-pub(crate) fn check_topics(
+pub(crate) fn topic_differences(
     config: &KafkaConfig,
     layout: &Layout,
 ) -> Result<Option<Vec<Difference>>, log::Error> {

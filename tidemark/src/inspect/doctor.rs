@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use store::cql::CqlStore;
 use store::embedded;
 
-use crate::back_end::{IMPORTING, TABLES_TIMEOUT, Verdict, check_topics};
+use crate::back_end::{IMPORTING, TABLES_TIMEOUT, Verdict, topic_differences};
 use crate::settings::Settings;
 use crate::setup::Outcome;
 
@@ -74,7 +74,7 @@ async fn log(settings: &Settings) -> anyhow::Result<Finding> {
         log::config::BackEnd::Kafka(config) => {
             let (config, layout) = (config.clone(), settings.log.layout);
             let check = tokio::task::spawn_blocking(move || {
-                check_topics(&config, &layout).map(|found| (config.brokers, found))
+                topic_differences(&config, &layout).map(|found| (config.brokers, found))
             });
             match check.await? {
                 Ok((_, None)) => return Ok(finding("log", Level::Failure, IMPORTING)),

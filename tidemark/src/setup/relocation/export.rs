@@ -24,7 +24,7 @@ use super::files::{Lines, NewFiles, ROWS, name_of};
 use super::line::{Line, Row};
 use super::manifest::{Manifest, Part, Positions};
 use super::{groups, stays_behind};
-use crate::back_end::{check_topics, data_folder, fit};
+use crate::back_end::{data_folder, fit, topic_differences};
 use crate::settings::Settings;
 use crate::setup::backup::{origin_of, with_ending};
 use crate::setup::{Outcome, misuse};
@@ -86,9 +86,8 @@ impl Stopped {
             }
             BackEnd::Kafka(config) => {
                 let layout = settings.log.layout;
-                let differences = check_topics(config, &layout)?;
-                let differences =
-                    differences.context("an import into these topics is under way")?;
+                let differences = topic_differences(config, &layout)?
+                    .context("an import into these topics is under way")?;
                 if let Some(difference) = differences.first() {
                     tracing::warn!(
                         "a topic is not as `tidemark topics create` makes it: {difference}"
