@@ -64,7 +64,7 @@ async function decode(registry, value) {
 // recipe: write
 const CHAINS = ['eth', 'polygon', 'base', 'arb', 'op', 'linea', 'avaxc', 'tron'];
 
-// Kafka's hash of a key; a wallet's 20 bytes have no odd ones at the end.
+// Kafka's hash of a key (murmur2) whose length is a multiple of 4, as that of a wallet.
 function murmur2(data) {
   const m = 0x5bd1e995;
   let h = 0x9747b28c ^ data.length;

@@ -77,7 +77,7 @@ CHAINS = ["eth", "polygon", "base", "arb", "op", "linea", "avaxc", "tron"]
 
 
 def murmur2(data):
-    """Kafka's hash of a key; a wallet's 20 bytes have no odd ones at the end."""
+    """Kafka's hash of a key (murmur2) whose length is a multiple of 4, as that of a wallet."""
     m, h = 0x5BD1E995, 0x9747B28C ^ len(data)
     for i in range(0, len(data), 4):
         k = int.from_bytes(data[i:i + 4], "little") * m & 0xFFFFFFFF
@@ -92,7 +92,7 @@ def lane(chain, wallet, lanes):
 
 
 def digest(transfer):
-    """A payment among those of its transaction. No position in the block: nodes correct those."""
+    """Names a payment within its transaction. The log index is left out: nodes may correct it."""
     seen = transfer["transfer"]
     names = [seen["contract"], seen["from_address"], seen["to_address"], transfer["value_text"], str(seen["ordinal"])]
     return hashlib.sha256("/".join(names).encode()).hexdigest()[:16]
