@@ -64,8 +64,9 @@ pub struct Kept {
     pub waiting: u64,
     /// Orders and transfers whose record this program cannot read.
     pub unreadable: u64,
-    /// Lists of a day on CQL that may still be written: one of their partitions was written within the last
-    /// minute, or one of their final rows changed within the last hour.
+    /// On CQL, lists of a day that may still be written: one of their partitions was written within the last
+    /// minute, or one of their final rows changed within the last hour. In embedded tables, orders and transfers that
+    /// changed between their export and their removal.
     pub busy: u64,
 }
 

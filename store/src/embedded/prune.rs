@@ -60,6 +60,8 @@ const DELETE_TRANSFER: &str = "DELETE FROM transfers WHERE transfer_id = ?1 AND 
 const DELETE_TRANSFER_ATTEMPT: &str = "DELETE FROM attempts \
     WHERE event_id = ?1 AND attempt = ?2 AND manual = ?3 \
     AND NOT EXISTS (SELECT 1 FROM transfers t WHERE t.transfer_id = ?4)";
+const HAS_ORDER: &str = "SELECT 1 FROM orders WHERE order_id = ?";
+const HAS_TRANSFER: &str = "SELECT 1 FROM transfers WHERE transfer_id = ?";
 const SET_PRUNED: &str = "INSERT INTO pruned (part, created_before) VALUES (0, ?) \
     ON CONFLICT (part) DO UPDATE SET created_before = max(created_before, excluded.created_before)";
 
@@ -141,7 +143,10 @@ pub(super) async fn prune_day(
             store.disk.check()?;
             let begun = Instant::now();
             store.writer.write(deletions).await?;
-            pruned.removed.count(&rows);
+            let exported = old.len();
+            let gone = store.readers.with(move |connection| without_changed(connection, old)).await?;
+            pruned.kept.busy += (exported - gone.len()) as u64;
+            gone.iter().for_each(|rows| pruned.removed.count(rows));
             // Other processes poll for the write lock: half of the time is left to them.
             tokio::time::sleep(begun.elapsed()).await;
         }
@@ -278,6 +283,26 @@ fn deletions(rows: &[Change]) -> Vec<Upsert> {
     rows.iter().filter_map(delete).collect()
 }
 
+/// Leaves out the orders and transfers that were not deleted, because they changed since their export.
+fn without_changed(
+    connection: &Connection,
+    mut old: Vec<Vec<Change>>,
+) -> Result<Vec<Vec<Change>>, Error> {
+    let mut order = connection.prepare_cached(HAS_ORDER)?;
+    let mut transfer = connection.prepare_cached(HAS_TRANSFER)?;
+    let mut is_gone = Vec::new();
+    for rows in &old {
+        is_gone.push(!match rows.first() {
+            Some(Change::Order(of)) => order.exists([order_key(of.order_id)])?,
+            Some(Change::Transfer(of)) => transfer.exists([of.transfer_id.0])?,
+            _ => false,
+        });
+    }
+    let mut is_gone = is_gone.into_iter();
+    old.retain(|_| is_gone.next().unwrap_or(true));
+    Ok(old)
+}
+
 pub(super) fn pruned_before(connection: &Connection) -> Result<Option<UnixSeconds>, Error> {
     let mut statement = connection.prepare_cached("SELECT created_before FROM pruned")?;
     Ok(statement.query_row([], |row| row.get(0)).optional()?.map(UnixSeconds))
@@ -289,8 +314,51 @@ pub(super) fn set_pruned_before(second: UnixSeconds) -> Upsert {
 
 #[cfg(test)]
 mod tests {
+    use async_trait::async_trait;
+    use runtime::clock::ManualClock;
+    use schemas::record::example;
+    use schemas::{TransferId, TransferStatus, UnixMicros};
+
     use super::*;
     use crate::embedded::{FILE, open_writer};
+    use crate::prune::{Removed, prune};
+    use crate::Store;
+
+    /// Export during which a row changes: the next removal leaves that row out.
+    struct Changing<'a>(&'a EmbeddedStore, Change);
+
+    #[async_trait]
+    impl Export for Changing<'_> {
+        async fn keep(&self, _rows: &[Change]) -> Result<(), Error> {
+            self.0.apply(vec![self.1.clone()]).await
+        }
+    }
+
+    #[tokio::test]
+    async fn changed_row_is_not_counted_as_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = EmbeddedStore::open(dir.path()).unwrap();
+        let status = TransferStatus::NoMatchedDeposit;
+        let transfer = |number| Transfer {
+            transfer_id: TransferId(number),
+            status,
+            ..example::transfer()
+        };
+        let attempt = Attempt {
+            order_id: None,
+            transfer_id: Some(TransferId(1)),
+            ..example::attempt()
+        };
+        store.apply([1, 2].map(transfer).map(Change::Transfer).to_vec()).await.unwrap();
+        let day = Day::of(example::transfer().created_at);
+        let clock = ManualClock::new(UnixMicros(0));
+        let changing = Changing(&store, Change::Attempt(attempt));
+        let pruned = prune(&store, day.next(), &clock, &changing, |_, _| {}).await.unwrap();
+        assert_eq!(pruned.removed, Removed { transfers: 1, ..Removed::default() });
+        assert_eq!(pruned.kept, Kept { busy: 1, ..Kept::default() });
+        assert_eq!(store.pruned_before().await.unwrap(), None);
+        assert!(store.transfer(TransferId(1)).await.unwrap().is_some());
+    }
 
     /// With years of rows in the tables, only those of the day are read.
     #[test]
@@ -311,6 +379,8 @@ mod tests {
             DELETE_ORDER_ATTEMPT,
             DELETE_TRANSFER,
             DELETE_TRANSFER_ATTEMPT,
+            HAS_ORDER,
+            HAS_TRANSFER,
         ] {
             let mut plan = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
             let values = vec![1; plan.parameter_count()];

@@ -112,7 +112,7 @@ fn text(Pruned { removed, kept }: Pruned) -> String {
         (open, "orders with an open deposit"),
         (waiting, "transfers that wait"),
         (unreadable, "rows of a newer version"),
-        (busy, "lists that were written a moment ago"),
+        (busy, "lists or rows that were written a moment ago"),
     ] {
         if count > 0 {
             text += &format!("{joint}{count} {what}");
