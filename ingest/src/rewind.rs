@@ -202,15 +202,15 @@ impl Rewind {
         match known {
             Known::Whole(history) => {
                 let head = history.head();
-                let is_confirmed = |(block, seen): (Block, Observation)| {
-                    let confirmed = block.number <= head.confirmed_number(seen.value);
-                    (block, seen, confirmed)
+                let retracted = |(block, seen): (Block, Observation)| {
+                    let is_confirmed = block.number <= head.confirmed_number(seen.value);
+                    (block, seen, is_confirmed && !head.holds(&block, &seen))
                 };
                 Ok(Self {
                     from,
                     to,
                     epoch: next(history.epoch()),
-                    retracted: history.above(to.number).map(is_confirmed).collect(),
+                    retracted: history.above(to.number).map(retracted).collect(),
                     is_lost: false,
                     watches: Vec::new(),
                     head: head_at(to, head),

@@ -1,5 +1,6 @@
 //! Tests of the depth to which a chain can be taken back.
 
+use schemas::record::{Held, example};
 use schemas::{BlockHash, Hash, UnixSeconds};
 use serde_json::{Value, json};
 
@@ -45,6 +46,25 @@ fn what_lanes_have_forgotten_is_not_taken_back() {
     }
     for target in [Target::Published(20), Target::Published(29), Target::Shown(young)] {
         assert_eq!(plan(target).unwrap().to, young, "{target:?}");
+    }
+}
+
+/// A held transfer pays nothing, however deep its block is.
+#[test]
+fn held_transfer_is_not_listed_as_confirmed() {
+    let chain = chain(Policy::flat(Some(3), None));
+    let [first, paid, last] = [10, 20, 30].map(|number| block(number, number));
+    let transfer = ChainRecord { block: paid, ..example::chain_record() };
+    let ChainBody::Transfer(seen) = transfer.body else { panic!() };
+    for is_held in [false, true] {
+        let mut memory = scanned(&chain, &[first]);
+        let mut head = simulation::head(last, first_head(&chain, last).confirmed, -1);
+        let ChainBody::Head(body) = &mut head.body else { panic!() };
+        body.held.extend(is_held.then_some(Held { block: paid, transfer: seen }));
+        let transfer = ChainRecord { epoch: head.epoch, ..transfer.clone() };
+        memory.publish(&chain, &[transfer, head]);
+        let plan = Rewind::plan(&memory, &chain, Target::Published(10), UnixMicros(1));
+        assert_eq!(plan.unwrap().retracted, [(paid, seen, !is_held)]);
     }
 }
 
