@@ -8,13 +8,14 @@ pub(crate) mod verify;
 
 use std::fmt;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use log::config::KafkaConfig;
 use log::kafka::admin;
 use runtime::config::Problems;
 use store::config::CqlConfig;
 use store::cql::{Migrated, Pending};
 
+use crate::back_end::{IMPORTING, topic_differences};
 use crate::schema_registry;
 use crate::settings::Settings;
 
@@ -71,8 +72,10 @@ pub(crate) async fn check_topics(log: log::Config) -> anyhow::Result<Outcome> {
         return Ok(Outcome::success(Vec::new(), EMBEDDED_LOG));
     };
     let asked = asked_brokers(&config);
-    let check = move || admin::check_topics(&config, &log.layout);
-    let differences = tokio::task::spawn_blocking(check).await?.context(asked)?;
+    let check = move || topic_differences(&config, &log.layout);
+    let Some(differences) = tokio::task::spawn_blocking(check).await?.context(asked)? else {
+        bail!("{IMPORTING}");
+    };
     let is_success = differences.is_empty();
     let lines = differences.iter().map(ToString::to_string).collect();
     Ok(Outcome { is_success, ..Outcome::success(lines, "all topics match the configuration") })

@@ -54,8 +54,10 @@ async fn is_waited_for(installation: &Installation) {
         |lines: &[String]| lines.iter().any(|line| line.contains("an import into them"));
     waiting.waiting_for("the import", is_import).await;
     assert!(waiting.process.stop().await.success());
-    let found = installation.exits(&["doctor"], 1);
-    assert!(found.contains("an import into them"), "{found}");
+    for inspection in [["doctor"].as_slice(), &["topics", "check"]] {
+        let found = installation.exits(inspection, 1);
+        assert!(found.contains("an import into them"), "{found}");
+    }
 }
 
 /// Imports an export on servers; returns the new installation.
