@@ -356,5 +356,10 @@ async fn a_running_installation_is_watched() {
     }
     signal(child.id(), "INT");
     assert_eq!(child.wait().unwrap().code(), Some(0), "Ctrl-C");
+
+    let mut watch = command(dir.path(), &["status", "--watch", "--json"]);
+    let mut child = watch.stdout(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(0), "its reader closed the pipe");
     assert!(tidemark.stop().await.success());
 }

@@ -53,12 +53,11 @@ pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<
         let (health, text) =
             drawn.unwrap_or_else(|error| (Health::Unknown, format!("UNKNOWN: {error:#}\n")));
         let mut screen = output::stdout();
-        if options.json {
-            screen.text(&text)?
-        } else {
-            screen.page(&text)?
-        }
+        let written = if options.json { screen.text(&text) } else { screen.page(&text) };
         drop(screen);
+        if quiet(written)?.is_none() {
+            return Ok(health);
+        }
         tokio::select! {
             () = &mut stop => return Ok(health),
             () = tokio::time::sleep(WATCH_INTERVAL) => {}
