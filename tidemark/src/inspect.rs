@@ -5,3 +5,8 @@ pub(crate) mod doctor;
 pub(crate) mod find;
 pub(crate) mod replay;
 pub(crate) mod status;
+
+/// A remark on what could not be read, as a line of JSON.
+fn note(remark: &str) -> String {
+    serde_json::json!({ "kind": "note", "text": remark }).to_string()
+}

@@ -21,6 +21,7 @@ use schemas::{AlertState, Partition, Topic, UnixMicros};
 use serde_json::json;
 use url::Url;
 
+use super::note;
 use crate::back_end::open_existing_log;
 use crate::health::admin_api::Api;
 use crate::output::one_line;
@@ -76,9 +77,7 @@ pub(crate) fn list(settings: &Settings, options: &Selection) -> anyhow::Result<O
     let lines =
         alerts.iter().map(|alert| if options.json { object(alert) } else { Ok(line(alert)) });
     let mut lines = lines.collect::<anyhow::Result<Vec<_>>>()?;
-    if !options.json {
-        lines.extend(remarks);
-    }
+    lines.extend(remarks.into_iter().map(|text| if options.json { note(&text) } else { text }));
     let none = if options.all { "the topic has no alert" } else { "no alert is open" };
     Ok(Outcome::success(lines, if options.json { "" } else { none }))
 }

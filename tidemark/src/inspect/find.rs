@@ -13,6 +13,7 @@ use runtime::{Clock, SystemClock};
 use schemas::UnixMicros;
 use serde_json::json;
 
+use super::note;
 use crate::back_end::read_tables;
 use crate::output::one_line;
 use crate::settings::Settings;
@@ -108,10 +109,6 @@ fn shown(
         lines.extend(remarks);
     }
     Ok(Outcome { lines, is_success: true })
-}
-
-fn note(remark: &str) -> String {
-    json!({ "kind": "note", "text": remark }).to_string()
 }
 
 fn title(story: &Story) -> Option<String> {
