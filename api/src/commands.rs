@@ -363,7 +363,10 @@ impl Commands {
         let written = self.log.produce(traced.collect());
         match timeout(ANSWER_TIMEOUT, written).await {
             Ok(written) => Ok(written?),
-            Err(_) => Err(Refusal::Internal),
+            Err(_) => {
+                tracing::warn!(timeout = ?ANSWER_TIMEOUT, "a request failed: the log did not answer in time");
+                Err(Refusal::Internal)
+            }
         }
     }
 
