@@ -231,7 +231,7 @@ fn records(
         transfers.push((*block, Observation { ordinal, ..*seen }));
     }
     let transfers = transfers.into_iter().map(|(block, seen)| {
-        let confirmed = block.number <= head.confirmed_number(seen.value).min(last.number);
+        let confirmed = block.number <= last.number && head.confirms(&block, &seen);
         ChainRecord { confirmed, ..record(block, ChainBody::Transfer(seen)) }
     });
     transfers.chain([record(last, ChainBody::Head(head.clone()))]).collect()

@@ -202,10 +202,7 @@ impl Rewind {
         match known {
             Known::Whole(history) => {
                 let head = history.head();
-                let retracted = |(block, seen): (Block, Observation)| {
-                    let is_confirmed = block.number <= head.confirmed_number(seen.value);
-                    (block, seen, is_confirmed && !head.holds(&block, &seen))
-                };
+                let retracted = |(block, seen)| (block, seen, head.confirms(&block, &seen));
                 Ok(Self {
                     from,
                     to,

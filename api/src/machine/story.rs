@@ -30,9 +30,7 @@ impl Confirmation {
     pub fn by(record: &ChainRecord, transfer: &Transfer) -> Option<Self> {
         let ChainBody::Head(head) = &record.body else { return None };
         let Transfer { block, observation, blockchain, transfer_id, .. } = transfer;
-        let confirms = record.blockchain == *blockchain
-            && head.confirmed_number(observation.value) >= block.number
-            && !head.holds(block, observation);
+        let confirms = record.blockchain == *blockchain && head.confirms(block, observation);
         confirms.then_some(Self {
             transfer_id: *transfer_id,
             blockchain: *blockchain,

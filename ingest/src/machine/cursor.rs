@@ -162,10 +162,11 @@ impl Cursor {
         self.evidence.vouched_to().min(self.last().number)
     }
 
-    /// Number of published transfers that only one endpoint has checked.
+    /// Number of confirmed transfers that only one endpoint has checked.
     pub(crate) fn confirmed_alone(&self) -> usize {
         let (two, any) = (self.evidence.checked(), self.evidence.checked_by_any());
-        self.known().between(two + 1, any).len()
+        let transfers = self.known().between(two + 1, any);
+        transfers.iter().filter(|(block, seen)| self.known().head().confirms(block, seen)).count()
     }
 
     pub(crate) fn is_alone(&self) -> bool {

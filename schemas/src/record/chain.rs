@@ -135,10 +135,12 @@ pub struct ConfirmedTier {
 }
 
 impl Head {
-    /// The height up to which a transfer of this amount is confirmed.
+    /// `true` if a transfer in a scanned block is confirmed: the block is deep enough for its amount, and the transfer
+    /// is not held.
     #[must_use]
-    pub fn confirmed_number(&self, value: Amount) -> i64 {
-        self.tier_of(value).map_or(-1, |tier| tier.number)
+    pub fn confirms(&self, block: &Block, transfer: &Observation) -> bool {
+        let tier = self.tier_of(transfer.value);
+        tier.is_some_and(|tier| block.number <= tier.number) && !self.holds(block, transfer)
     }
 
     /// `true` if a transfer is held in a block.

@@ -144,7 +144,8 @@ pub(super) async fn prune_day(
             let begun = Instant::now();
             store.writer.write(deletions).await?;
             let exported = old.len();
-            let gone = store.readers.with(move |connection| without_changed(connection, old)).await?;
+            let gone =
+                store.readers.with(move |connection| without_changed(connection, old)).await?;
             pruned.kept.busy += (exported - gone.len()) as u64;
             gone.iter().for_each(|rows| pruned.removed.count(rows));
             // Other processes poll for the write lock: half of the time is left to them.
@@ -320,9 +321,9 @@ mod tests {
     use schemas::{TransferId, TransferStatus, UnixMicros};
 
     use super::*;
+    use crate::Store;
     use crate::embedded::{FILE, open_writer};
     use crate::prune::{Removed, prune};
-    use crate::Store;
 
     /// Export during which a row changes: the next removal leaves that row out.
     struct Changing<'a>(&'a EmbeddedStore, Change);
@@ -339,16 +340,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = EmbeddedStore::open(dir.path()).unwrap();
         let status = TransferStatus::NoMatchedDeposit;
-        let transfer = |number| Transfer {
-            transfer_id: TransferId(number),
-            status,
-            ..example::transfer()
-        };
-        let attempt = Attempt {
-            order_id: None,
-            transfer_id: Some(TransferId(1)),
-            ..example::attempt()
-        };
+        let transfer =
+            |number| Transfer { transfer_id: TransferId(number), status, ..example::transfer() };
+        let attempt =
+            Attempt { order_id: None, transfer_id: Some(TransferId(1)), ..example::attempt() };
         store.apply([1, 2].map(transfer).map(Change::Transfer).to_vec()).await.unwrap();
         let day = Day::of(example::transfer().created_at);
         let clock = ManualClock::new(UnixMicros(0));

@@ -135,8 +135,8 @@ fn mark_confirmed(records: &mut [ChainRecord]) {
     };
     for record in earlier {
         if let ChainBody::Transfer(seen) = &record.body {
-            let confirmed = head.confirmed_number(seen.value).min(block.number);
-            record.confirmed = record.block.number <= confirmed && !head.holds(&record.block, seen);
+            record.confirmed =
+                record.block.number <= block.number && head.confirms(&record.block, seen);
         }
     }
 }

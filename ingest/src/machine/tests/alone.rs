@@ -99,6 +99,19 @@ fn one_that_is_always_behind_confirms_all_the_same() {
     }
 }
 
+#[test]
+fn only_small_payments_count_as_confirmed_alone() {
+    let mut pair = Pair::new(10, |rules| rules.alone_below = Amount::parse("1").unwrap());
+    pair.mine(&[pay(1)]);
+    pair.mine(&[pay(1_000_000)]);
+    let Pair { mut a, mut cursor, .. } = pair;
+    for _ in 0..20 {
+        a.mine(&[]);
+        drive_one(&mut cursor, &a, |ask| ask.role != Role::First);
+    }
+    assert_eq!(cursor.confirmed_alone(), 1);
+}
+
 /// A payment that both endpoints have, small enough for one to confirm it alone, scanned before a change of the
 /// scanner.
 fn switched() -> Pair {

@@ -294,9 +294,7 @@ impl State {
     /// as endpoints disagree about it. An unconfirmed transfer stays tied to its deposit.
     fn confirm(&mut self, id: TransferId, record: &ChainRecord, head: &Head) -> Result<(), Broken> {
         let old = *self.transfers.named(id)?;
-        if old.block.number > head.confirmed_number(old.seen.value)
-            || head.holds(&old.block, &old.seen)
-        {
+        if !head.confirms(&old.block, &old.seen) {
             return Ok(());
         }
         let (block, scanned) = (old.block.number, record.block.number);
