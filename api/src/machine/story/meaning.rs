@@ -10,6 +10,8 @@ use super::words::time;
 use super::{Event, Story};
 use crate::machine::arrival;
 
+const NO_MONEY: &str = "The chain no longer has this transfer: no money came.";
+
 /// A sentence, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Meaning {
@@ -44,14 +46,7 @@ fn of_order(story: &Story, order: &Order, now: UnixSeconds) -> Meaning {
         transfer.orphaned_at.is_some() && order.paid_by == Some(transfer.transfer_id)
     };
     if let Some(transfer) = story.transfers.iter().find(gone) {
-        return Meaning::with(
-            format!(
-                "Paid by transfer {}, and the chain no longer has that transfer: the money may be gone.",
-                transfer.transfer_id
-            ),
-            "ask the customer to pay again, or cancel the goods: docs/operate/jobs.md, A halted \
-             chain",
-        );
+        return gone_after(&format!("Paid by transfer {}", transfer.transfer_id));
     }
     if order.status == OrderStatus::Paid {
         return paid(story, order);
@@ -164,6 +159,14 @@ fn paid(story: &Story, order: &Order) -> Meaning {
     }
 }
 
+/// Meaning of a payment whose transfer left the chain.
+fn gone_after(payment: &str) -> Meaning {
+    Meaning::with(
+        format!("{payment}, and the chain no longer has that transfer: the money may be gone."),
+        "ask the customer to pay again, or cancel the goods: docs/operate/jobs.md, A halted chain",
+    )
+}
+
 /// Advice for money that pays no order. After a restore it may pay one of the lost orders.
 const fn refund(story: &Story) -> &'static str {
     if story.is_restored {
@@ -213,19 +216,23 @@ fn unpaid_by(story: &Story, transfer: &Transfer, order: &Order) -> Meaning {
 /// Meaning of a transfer without a known order.
 fn of_transfer(story: &Story, transfer: &Transfer) -> Meaning {
     let Transfer { transfer_id, value_text, observation, .. } = transfer;
-    let coin = observation.stablecoin;
+    let (coin, has_left) = (observation.stablecoin, transfer.orphaned_at.is_some());
     match transfer.status {
         TransferStatus::WaitingForConfirmation | TransferStatus::WaitingForMatch => Meaning::with(
             format!("A payment of {value_text} {coin} that is not confirmed or not matched yet."),
             "wait; if it takes long: tidemark status",
         ),
-        TransferStatus::FailedToConfirm => {
-            Meaning::plain("The chain no longer has this transfer: no money came.".to_owned())
+        TransferStatus::Matched => {
+            let order = transfer.order_id.map(|order| format!("order {order}"));
+            let order = order.unwrap_or_else(|| "an order that is not known any more".to_owned());
+            if has_left {
+                gone_after(&format!("It paid {order}"))
+            } else {
+                Meaning::plain(format!("It pays {order}."))
+            }
         }
-        TransferStatus::Matched => Meaning::plain(match transfer.order_id {
-            Some(order) => format!("It pays order {order}."),
-            None => "It pays an order that is not known any more.".to_owned(),
-        }),
+        TransferStatus::FailedToConfirm => Meaning::plain(NO_MONEY),
+        TransferStatus::NoMatchedDeposit if has_left => Meaning::plain(NO_MONEY),
         TransferStatus::NoMatchedDeposit => match transfer.reason {
             Some(UnknownReason::OwnWallet) => Meaning::plain(
                 "It comes from a wallet of the configuration and is no payment of a customer.",

@@ -255,7 +255,15 @@ fn a_transfer_of_no_order_is_explained() {
     let order_id = Some(example::order().order_id);
     let paying = Transfer { order_id, ..transfer(20, TransferStatus::Matched) };
     let text = format!("It pays order {}.", example::order().order_id);
-    means(vec![Event::Transfer(paying)], 60, &text, None);
+    means(vec![Event::Transfer(paying.clone())], 60, &text, None);
+    let orphaned = |of| Event::Transfer(Transfer { orphaned_at: Some(UnixSeconds(CREATED)), ..of });
+    let text = format!(
+        "It paid order {}, and the chain no longer has that transfer: the money may be gone.",
+        example::order().order_id
+    );
+    means(vec![orphaned(paying)], 60, &text, Some("A halted chain"));
+    // Nobody may send money back that never came.
+    means(vec![orphaned(transfer(20, unknown))], 60, gone, None);
     means(vec![], 60, "Nothing is known of it.", None);
 }
 
