@@ -40,7 +40,7 @@ public class Tidemark {
 
     /** Whether a webhook is Tidemark's. The body is the bytes as they came, before any JSON parser. */
     public boolean isGenuine(long now, String header, byte[] body) throws GeneralSecurityException {
-        String timestamp = header.split("\\.", 2)[0];
+        String timestamp = header == null ? "" : header.split("\\.", 2)[0];
         if (!timestamp.matches("[0-9]{1,12}")) {
             return false;
         }
@@ -63,7 +63,7 @@ public class Tidemark {
 
     /** Whether {proof} of merchant.return_url shows that the order had this status, at the Unix time before its point. */
     public boolean isProof(String orderId, String status, String proof) throws GeneralSecurityException {
-        String time = proof.split("\\.", 2)[0];
+        String time = proof == null ? "" : proof.split("\\.", 2)[0];
         if (!time.matches("[0-9]{1,12}")) {
             return false;
         }

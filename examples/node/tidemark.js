@@ -15,7 +15,7 @@ function signRequest(secret, timestamp, body) {
 
 // Whether a webhook is Tidemark's. The body is the bytes as they came, before any JSON parser.
 function isGenuine(secret, now, header, body) {
-  const timestamp = header.split('.')[0];
+  const timestamp = (header ?? '').split('.')[0];
   if (!/^[0-9]{1,12}$/.test(timestamp) || Math.abs(now - Number(timestamp)) > 300) return false;
   return isEqual(signRequest(secret, Number(timestamp), body), header);
 }
@@ -34,7 +34,7 @@ function checkoutQuery(secret, orderId, exp) {
 
 // Whether {proof} of merchant.return_url shows that the order had this status, at the Unix time before its point.
 function isProof(secret, orderId, status, proof) {
-  const time = proof.split('.')[0];
+  const time = (proof ?? '').split('.')[0];
   if (!/^[0-9]{1,12}$/.test(time)) return false;
   const mac = createHmac('sha256', secret).update(`return.v1.${orderId}.${status}.${time}`);
   return isEqual(`${time}.${mac.digest('base64url')}`, proof);

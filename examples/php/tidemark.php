@@ -15,9 +15,9 @@ function sign_request(string $secret, int $timestamp, string $body): string
 }
 
 /** Whether a webhook is Tidemark's. $body is file_get_contents('php://input'), before any JSON parser. */
-function is_genuine(string $secret, int $now, string $header, string $body): bool
+function is_genuine(string $secret, int $now, ?string $header, string $body): bool
 {
-    $timestamp = explode('.', $header, 2)[0];
+    $timestamp = explode('.', $header ?? '', 2)[0];
     if (preg_match('/\A[0-9]{1,12}\z/', $timestamp) !== 1 || abs($now - (int) $timestamp) > 300) {
         return false;
     }
@@ -36,9 +36,9 @@ function url_mac(string $secret, string $text): string
 }
 
 /** Whether {proof} of merchant.return_url shows that the order had this status, at the Unix time before its point. */
-function is_proof(string $secret, string $orderId, string $status, string $proof): bool
+function is_proof(string $secret, string $orderId, string $status, ?string $proof): bool
 {
-    $time = explode('.', $proof, 2)[0];
+    $time = explode('.', $proof ?? '', 2)[0];
     return preg_match('/\A[0-9]{1,12}\z/', $time) === 1
         && hash_equals("$time." . url_mac($secret, "return.v1.$orderId.$status.$time"), $proof);
 }

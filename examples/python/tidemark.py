@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import os
 import sys
+from typing import Optional
 
 
 def _mac(secret: bytes, text: bytes) -> bytes:
@@ -23,9 +24,9 @@ def sign_request(secret: bytes, timestamp: int, body: bytes) -> str:
     return f"{timestamp}.{base64.b64encode(mac).decode()}"
 
 
-def is_genuine(secret: bytes, now: int, header: str, body: bytes) -> bool:
+def is_genuine(secret: bytes, now: int, header: Optional[str], body: bytes) -> bool:
     """Whether a webhook is Tidemark's. The body is the bytes as they came, before any JSON parser."""
-    timestamp = header.partition(".")[0]
+    timestamp = (header or "").partition(".")[0]
     if not (timestamp.isascii() and timestamp.isdecimal() and len(timestamp) <= 12):
         return False
     if abs(now - int(timestamp)) > 300:
@@ -40,9 +41,9 @@ def checkout_query(secret: bytes, order_id: str, exp: int) -> str:
     return f"exp={exp}&sig={base64.urlsafe_b64encode(mac).rstrip(b'=').decode()}"
 
 
-def is_proof(secret: bytes, order_id: str, status: str, proof: str) -> bool:
+def is_proof(secret: bytes, order_id: str, status: str, proof: Optional[str]) -> bool:
     """Whether {proof} of merchant.return_url shows that the order had this status, at the Unix time before its point."""
-    time, _, _ = proof.partition(".")
+    time = (proof or "").partition(".")[0]
     if not (time.isascii() and time.isdecimal() and len(time) <= 12):
         return False
     mac = _mac(secret, f"return.v1.{order_id}.{status}.{time}".encode())

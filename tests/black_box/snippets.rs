@@ -10,6 +10,7 @@ use schemas::{
 };
 use serde_json::{Value, json};
 use testkit::harness::{Chain, MERCHANT_SECRET, Merchant, Tidemark, WALLET, evm_node, now};
+use testkit::process::text;
 use testkit::repository::{read, root};
 
 use crate::java::java;
@@ -108,6 +109,38 @@ fn every_program_agrees_with_the_vectors() {
             assert_eq!(printed, *wanted, "{path} {arguments:?}: {errors}");
         }
     }
+}
+
+/// Anyone can send a request without the header.
+#[test]
+fn an_absent_header_or_proof_is_refused() {
+    let code = |name: &str, before: &str, after: &str| {
+        let path = examples().join(name);
+        format!("{before}{}{after}", path.to_str().unwrap())
+    };
+    let python = code("python", "import sys; sys.path.append('", "')\n")
+        + "from tidemark import is_genuine, is_proof\n"
+        + "print(is_genuine(b's', 1, None, b''), is_proof(b's', 'o', 'paid', None))";
+    let node = code("node/tidemark.js", "const {isGenuine, isProof} = require('", "');")
+        + "console.log(isGenuine('s', 1, undefined, ''), isProof('s', 'o', 'paid', undefined))";
+    let php = code("php/tidemark.php", "require '", "';")
+        + "var_dump(is_genuine('s', 1, null, ''), is_proof('s', 'o', 'paid', null));";
+    for (program, flag, code) in
+        [("python3", "-c", python), ("node", "-e", node), ("php", "-r", php)]
+    {
+        let output = Command::new(program).args([flag, &code]).output().unwrap();
+        let printed = text(&output).to_lowercase();
+        assert_eq!(printed.matches("false").count(), 2, "{program}: {printed}");
+    }
+    let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join("Absent.java");
+    let java_code = "class Absent { public static void main(String[] none) throws Exception { \
+        Tidemark of = new Tidemark(new byte[1]); \
+        System.out.println(of.isGenuine(1, null, new byte[0]) + \" \" + of.isProof(\"o\", \"paid\", null)); } }";
+    std::fs::write(&source, java_code).unwrap();
+    java(&examples().join("java/Tidemark.java"), "");
+    let classes = Path::new(env!("CARGO_TARGET_TMPDIR")).join("java/Tidemark");
+    let output = java(&source, classes.to_str().unwrap()).output().unwrap();
+    assert_eq!(text(&output).trim(), "false false");
 }
 
 /// The Python of `docs/merchant/checkout.md`, unmodified: its link equals ours, and outlives the order by a day.
