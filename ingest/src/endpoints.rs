@@ -246,7 +246,7 @@ impl Endpoints {
         match self.wrong_at(index).await {
             Ok(None) => false,
             Ok(Some(error)) => {
-                self.serves_other(index, error.to_string());
+                self.serves_other(index, error.coded());
                 true
             }
             Err(failure) => {
@@ -305,7 +305,7 @@ impl Endpoints {
         }
         match self.wrong_at(index).await {
             Ok(None) => self.serves_ours(index),
-            Ok(Some(error)) => self.serves_other(index, error.to_string()),
+            Ok(Some(error)) => self.serves_other(index, error.coded()),
             Err(failure) => {
                 self.refused(index, &failure);
                 return Err(failure);

@@ -65,6 +65,20 @@ pub enum RestoreError {
 }
 
 impl Error {
+    /// Text with its code of `docs/operate/errors.md`, for the halt of a chain.
+    pub(crate) fn coded(&self) -> String {
+        let code = match self {
+            Self::ChainId { .. } => "TM-401",
+            Self::Contract { .. } => "TM-402",
+            Self::Restore { .. } => "TM-403",
+            Self::Vanished { .. } => "TM-404",
+            Self::Client(_) | Self::Log(_) | Self::Step(_) | Self::Encode(_) | Self::Task(_) => {
+                return self.to_string();
+            }
+        };
+        format!("{self} [{code}]")
+    }
+
     /// Returns `true` if another process acquired the chain. Nothing was lost or doubled.
     #[must_use]
     pub fn is_fenced(&self) -> bool {

@@ -411,7 +411,8 @@ impl Runner {
                 }
                 Err(error @ (Error::Restore { .. } | Error::Vanished { .. })) => {
                     return Err(Ended::Halted(format!(
-                        "{error}: to continue could lose a payment; repair that, and reload or restart"
+                        "{}: to continue could lose a payment; repair that, and reload or restart",
+                        error.coded()
                     )));
                 }
                 Err(error) => return Err(error.into()),

@@ -40,7 +40,7 @@ async fn endpoints_are_asked_until_one_is_of_our_chain() {
         panic!("one is ours")
     };
     for id in [2, 3] {
-        assert!(cause.contains(&format!("serves chain id {id}, not 1")), "{cause}");
+        assert!(cause.contains(&format!("serves chain id {id}, not 1 [TM-401]")), "{cause}");
     }
     endpoints.begin().await.unwrap();
     assert_eq!(endpoints.first, 0);
