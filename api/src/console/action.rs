@@ -28,7 +28,7 @@ macro_rules! actions {
 actions! {
     Cancel "cancel" "Cancel the order?" "The order is cancelled.":
         "The order ends as cancelled, its deposits close, and the shop gets a webhook. A payment \
-         that comes later pays nothing. It cannot be undone.";
+         that comes later pays only if orders.late_payments accepts it. It cannot be undone.";
     MarkPaid "mark-paid" "Mark the order paid?" "The order is paid.":
         "The order becomes paid without a payment, and the shop gets a webhook: it may ship. No \
          money is moved or checked. If a payment did come, attach its transfer instead. It \

@@ -33,7 +33,7 @@ pub(super) fn address_of(subject: Subject, event: &str) -> String {
 pub(crate) struct Webhook {
     subject: Subject,
     event: String,
-    /// `None` if the log does not have it any more.
+    /// `None` if it was not found in the log.
     delivery: Option<Delivery>,
     /// The newest first.
     attempts: Vec<Attempt>,
@@ -70,10 +70,10 @@ pub(crate) fn read(
             (of.event_id == event).then_some(of)
         })?;
     }
-    if delivery.is_none() && attempts.is_empty() {
+    let remarks = reader.remarks();
+    if delivery.is_none() && attempts.is_empty() && remarks.is_empty() {
         return Err(Refusal::ResourceNotFound);
     }
-    let remarks = reader.remarks();
     Ok(Webhook { subject, event, delivery, attempts, given_up_at, remarks })
 }
 
@@ -92,6 +92,9 @@ impl Webhook {
             "given_up"
         } else if self.attempts.iter().any(is_superseded) {
             "superseded"
+        } else if self.delivery.is_none() && self.attempts.is_empty() {
+            // The search was not complete.
+            "unknown"
         } else {
             "on_its_way"
         }
@@ -116,8 +119,8 @@ impl Webhook {
     fn body(&self) -> Html {
         let Some(delivery) = &self.delivery else {
             return hint(
-                "The log does not have it any more: webhooks.dispatch keeps a week, webhooks.dead what was given up. The \
-                 webhook of the present status can be sent.",
+                "It was not found in the log: webhooks.dispatch keeps a week, webhooks.dead what was given up. The webhook \
+                 of the present status can be sent.",
             );
         };
         let lead = hint(

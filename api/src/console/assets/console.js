@@ -4,10 +4,11 @@
   if (!document.body.hasAttribute("data-live")) return;
   const INTERVAL = 10_000;
   const main = document.getElementById("main");
+  // What somebody reads or types in stays where it is.
+  const isInUse = () => document.hidden || !getSelection().isCollapsed
+    || (main.contains(document.activeElement) && document.activeElement !== main);
   async function refresh() {
-    // What somebody reads or types in stays where it is.
-    const isInUse = main.contains(document.activeElement) && document.activeElement !== main;
-    if (document.hidden || isInUse || !getSelection().isCollapsed) return;
+    if (isInUse()) return;
     let answer;
     try {
       answer = await fetch(location.href, {
@@ -16,12 +17,12 @@
     } catch {
       return; // The next time may find the service.
     }
-    // The session has ended: its page leads to the form.
+    // The session has ended: the reload leads to the sign-in.
     if (answer.type === "opaqueredirect") return location.reload();
     if (!answer.ok) return;
     const next = new DOMParser().parseFromString(await answer.text(), "text/html");
     const fresh = next.getElementById("main");
-    if (!fresh || fresh.innerHTML === main.innerHTML) return;
+    if (!fresh || fresh.innerHTML === main.innerHTML || isInUse()) return;
     main.innerHTML = fresh.innerHTML;
     document.title = next.title;
   }
