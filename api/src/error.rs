@@ -1,5 +1,4 @@
-//! Reasons why the API stops, and why it refuses a request: every error text of the HTTP interface, except the
-//! registry's own.
+//! Reasons why the API stops, and why it refuses a request. The schema registry has its own.
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};

@@ -333,8 +333,9 @@ impl Doctor {
 
     async fn receipts(&mut self, head: i64) {
         let Some((block, transaction)) = self.newest_transaction(head).await else {
-            let text =
-                format!("not tried: the newest {TRANSACTION_BLOCKS} blocks have no transaction");
+            let text = format!(
+                "not tried: no transaction was found in the newest {TRANSACTION_BLOCKS} blocks"
+            );
             return self.note("receipts", Level::Fine, text, Value::Null);
         };
         let (single, whole) = self.endpoint.has_receipts(block, transaction).await;

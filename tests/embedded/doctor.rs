@@ -182,10 +182,7 @@ async fn on_tron_the_native_interface_is_checked_too() {
         &[&format!("ok       native       solidified block {solidified}, outcomes are served")],
     );
     let text = doctor(dir.path(), &sections(", native = \"\""), 0);
-    has(
-        &text,
-        &["warning  native       there is none: what is final has the receipts of JSON-RPC"],
-    );
+    has(&text, &["warning  native       there is none: receipts of JSON-RPC prove final payments"]);
     devnet.chain().break_native(Some(NativeFault::FirstOutcomes(0)));
     let text = doctor(dir.path(), &sections(""), 1);
     has(&text, &["FAILURE  native       no answer (", "no payment would be confirmed"]);

@@ -195,7 +195,7 @@ async fn wait(mut answer: watch::Receiver<Progress>, patience: Duration) -> Foun
     }
 }
 
-/// Blames a missing answer on our name servers, unless they answered for another name lately.
+/// Blames a missing answer on our name servers, unless they lately found another name.
 fn judge(error: NotResolved, name: &str, names: &Names) -> NotResolved {
     let NotResolved::Unanswered(cause) = error else { return error };
     let names = names.lock().unwrap_or_else(PoisonError::into_inner);

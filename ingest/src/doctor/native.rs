@@ -8,7 +8,7 @@ use super::{Doctor, Level};
 use crate::machine::{Ask, Outcome, Point, Proof};
 use crate::rpc::Failure;
 
-const ABSENT: &str = "there is none: what is final has the receipts of JSON-RPC, which count some transactions that failed; set \
+const ABSENT: &str = "there is none: receipts of JSON-RPC prove final payments, and show some failed ones as successful; set \
                       `native` of the endpoint to an address that serves /walletsolidity/";
 
 impl Doctor {
@@ -30,7 +30,7 @@ impl Doctor {
                         (Level::Failure, "an outcome is missing: no payment would be confirmed")
                     }
                     None => {
-                        (Level::Fine, "outcomes not tried: the blocks below it have no transaction")
+                        (Level::Fine, "outcomes not tried: no transaction was found in it or below")
                     }
                 };
                 let value = json!({ "solidified": number, "outcomes": is_proven });

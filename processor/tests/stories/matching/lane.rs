@@ -258,7 +258,7 @@ fn command_words(command: &OrderCommand, numbers: &Numbers) -> String {
     let transfer = |id| numbers.of(Id::Transfer(id));
     let deposit = |id| numbers.of(Id::Deposit(id));
     let is_operators = matches!(command.body, Body::Attach(..) | Body::AttachRefused(_));
-    assert!(command.command_id.is_none() || is_operators, "no other is answered from here");
+    assert!(command.command_id.is_none() || is_operators, "only `attach` has a command id");
     let what = match &command.body {
         Body::DepositOpened { slot, deposit_id, value } => {
             format!("opened /{slot} #{} {value}", deposit(*deposit_id))
