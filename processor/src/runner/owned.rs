@@ -38,14 +38,25 @@ pub(super) struct Owned<M: Wire> {
     traces: Traces,
     /// Kept between inputs to spare the allocation.
     effects: Vec<M::Effect>,
+    /// Alerts of the present step.
+    alerts: Vec<Alert>,
 }
 
 impl<M: Wire> Owned<M> {
     pub(super) fn new(machine: M, partition: Partition, restored: Restored) -> Self {
         let Restored { known, written_at, traces } = restored;
-        let (ticking, taken, effects) = (HashSet::new(), ProcessorStep::default(), Vec::new());
-        let next = known.clone();
-        Self { machine, partition, ticking, taken, known, next, written_at, traces, effects }
+        Self {
+            machine,
+            partition,
+            ticking: HashSet::new(),
+            taken: ProcessorStep::default(),
+            next: known.clone(),
+            known,
+            written_at,
+            traces,
+            effects: Vec::new(),
+            alerts: Vec::new(),
+        }
     }
 
     /// Takes the position at which the group continues an input.
@@ -100,9 +111,7 @@ impl<M: Wire> Owned<M> {
         if let Some(order_id) = input.as_ref().and_then(M::ticked) {
             self.ticking.remove(&order_id);
         }
-        for alert in self.effects.iter().filter_map(M::alert) {
-            report(alert);
-        }
+        self.alerts.extend(self.effects.iter().filter_map(M::alert).cloned());
         Ok(())
     }
 
@@ -134,6 +143,7 @@ impl<M: Wire> Owned<M> {
     }
 
     pub(super) fn commit(&mut self) {
+        self.alerts.drain(..).for_each(report);
         self.taken.inputs.clear();
         self.known = self.next.clone();
         self.machine.commit();
@@ -141,6 +151,7 @@ impl<M: Wire> Owned<M> {
 
     pub(super) fn undo(&mut self) -> Result<(), Error> {
         self.ticking.clear();
+        self.alerts.clear();
         self.taken.inputs.clear();
         self.next = self.known.clone();
         let at = TopicPartition { topic: M::CHANGELOG, partition: self.partition };
@@ -160,10 +171,9 @@ fn note(step: &mut ProcessorStep, input: &Record) {
     }
 }
 
-fn report(alert: &Alert) {
-    let Alert { kind, blockchain, message, .. } = alert;
+fn report(Alert { kind, blockchain, message, state, .. }: Alert) {
     let blockchain = blockchain.map_or("", Blockchain::as_str);
-    if alert.state == AlertState::Resolved {
+    if state == AlertState::Resolved {
         tracing::info!(target: "processor::alert", blockchain, "{message}");
         return;
     }
