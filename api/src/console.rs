@@ -121,12 +121,23 @@ pub(crate) fn sign_in(
     framed(status, Html::default(), Page::new("Sign in", form), version)
 }
 
-/// Page with the reason for a refusal.
-pub(crate) fn refused(status: StatusCode, visit: &Visit, text: &str, version: &str) -> Response {
+/// Page with the reason for a refusal. `may_be_done` is `true` if a command may be carried out nevertheless.
+pub(crate) fn refused(
+    (status, text): (StatusCode, &str),
+    may_be_done: bool,
+    visit: &Visit,
+    version: &str,
+) -> Response {
+    let advice = if may_be_done {
+        "It may have been done all the same, or be done later. Read the audit, and the page of what it concerns, \
+         before you try again."
+    } else {
+        "Nothing was changed by this page. Go back to try again."
+    };
     let main = plain(
         "<section class=\"card\"><h1>{{title}}</h1><p class=\"bad\" role=\"alert\">{{text}}</p>\
-         <p class=\"hint\">Nothing was changed by this page. Go back to try again.</p></section>",
-        &[("title", title_of(status).into()), ("text", text.into())],
+         <p class=\"hint\">{{advice}}</p></section>",
+        &[("title", title_of(status).into()), ("text", text.into()), ("advice", advice.into())],
     );
     shown(status, visit, Page::new(title_of(status), main), version)
 }

@@ -148,9 +148,9 @@ pub(crate) async fn redrive(
                     sent = sent.saturating_add(1);
                     "sent again".to_owned()
                 }
-                Err(refusal) => {
+                Err(problem) => {
                     is_success = false;
-                    format!("not sent: {refusal}")
+                    problem
                 }
             },
         };
@@ -187,11 +187,18 @@ impl Api {
         Ok(Some(serde_json::from_str(&text)?))
     }
 
-    /// Queues a resend, or returns the refusal.
+    /// Queues a resend, or returns why it is not known to be queued.
     async fn resend(&self, subject: &str) -> anyhow::Result<Result<(), String>> {
         let path = format!("{subject}/resend-webhook");
         let (status, text) = self.ask(Method::POST, &path, None).await?;
-        Ok(if status.is_success() { Ok(()) } else { Err(text) })
+        Ok(if status.is_success() {
+            Ok(())
+        } else if status.is_server_error() {
+            // The command may be on the log.
+            Err(format!("unclear: {text}"))
+        } else {
+            Err(format!("not sent: {text}"))
+        })
     }
 }
 

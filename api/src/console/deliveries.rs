@@ -240,6 +240,8 @@ impl Plan {
         let row = |(subject, result): &(Subject, Result<(), Refusal>)| {
             let text = match result {
                 Ok(()) => "on its way".to_owned(),
+                // The command may be on the log.
+                Err(refusal) if refusal.status().is_server_error() => format!("unclear: {refusal}"),
                 Err(refusal) => format!("not sent: {refusal}"),
             };
             vec![of_subject(*subject), text.into()]

@@ -293,9 +293,12 @@ fn problem(refusal: &Refusal) -> Problem {
         Refusal::NoFreeAmount | Refusal::NoWallet => Problem::Full,
         Refusal::NotPending => Problem::Ended,
         Refusal::PaymentSeen => Problem::Seen,
-        Refusal::TooMany | Refusal::TooManyOfAddress | Refusal::Busy | Refusal::MaybeCreated => {
-            Problem::Busy
-        }
+        // After a failed write the command may be on the log, so the page does not deny it.
+        Refusal::TooMany
+        | Refusal::TooManyOfAddress
+        | Refusal::Busy
+        | Refusal::MaybeCreated
+        | Refusal::Internal => Problem::Busy,
         Refusal::SignatureMissing
         | Refusal::SignatureFailed
         | Refusal::OrderNotFound
@@ -316,8 +319,7 @@ fn problem(refusal: &Refusal) -> Problem {
         | Refusal::NotPutBack(_)
         | Refusal::SettledMeanwhile
         | Refusal::UnknownUrlMissing
-        | Refusal::Newer
-        | Refusal::Internal => Problem::Other,
+        | Refusal::Newer => Problem::Other,
     }
 }
 

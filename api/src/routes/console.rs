@@ -208,10 +208,13 @@ async fn operators_only(
     });
     let Some(mut visit) = visit else { return lead(&door(&request)) };
     visit.operator.client = request.extensions().get().copied();
-    if !request.method().is_safe() {
+    let is_form = !request.method().is_safe();
+    if is_form {
         request = match console.checked(request, &visit).await {
             Ok(request) => request,
-            Err((status, text)) => return console::refused(status, &visit, &text, console.version),
+            Err((status, text)) => {
+                return console::refused((status, &*text), false, &visit, console.version);
+            }
         };
     }
     request.extensions_mut().insert(visit.operator.clone());
@@ -223,7 +226,10 @@ async fn operators_only(
     }
     // The body of a refusal is a short text, far below this limit.
     let text = axum::body::to_bytes(answer.into_body(), FORM_BYTES_MAX).await.unwrap_or_default();
-    console::refused(status, &visit, &String::from_utf8_lossy(&text), console.version)
+    let text = String::from_utf8_lossy(&text);
+    // A command whose answer is missing may be on the log.
+    let may_be_done = is_form && status.is_server_error();
+    console::refused((status, &*text), may_be_done, &visit, console.version)
 }
 
 impl Console {

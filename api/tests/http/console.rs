@@ -355,6 +355,28 @@ async fn what_is_confirmed_is_done_and_on_record() {
     assert!(audit.contains("attach transfer") && audit.contains("127.0.0.1"), "{audit}");
 }
 
+/// Its command is on the log when the service stops, and will be carried out.
+#[tokio::test]
+async fn a_form_without_an_answer_may_be_done() {
+    let world = World::apart(with_operators(), false).await;
+    let order = world.create(&new_order()).await;
+    let browser = Browser::of(&world, OPERATOR).await;
+    let nothing = "Nothing was changed by this page.";
+    let gone = browser.post(&format!("/console/orders/{UNKNOWN_ORDER}/cancel"), &[]).await;
+    assert!(gone.status == 404 && gone.body.contains(nothing), "{gone:?}");
+    let before = world.commands().len();
+    let stopping = async {
+        let commanded = || async { (world.commands().len() > before).then_some(()) };
+        eventually("the command", commanded).await;
+        world.stop.cancel();
+    };
+    let path = format!("/console/orders/{order}/cancel");
+    let (answer, ()) = tokio::join!(browser.post(&path, &[]), stopping);
+    assert_eq!(answer.status, 503, "{answer:?}");
+    assert!(answer.body.contains("It may have been done all the same"), "{}", answer.body);
+    assert!(!answer.body.contains(nothing), "{}", answer.body);
+}
+
 #[tokio::test]
 async fn payments_are_stopped_and_resumed() {
     let world = world().await;

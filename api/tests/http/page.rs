@@ -244,6 +244,17 @@ async fn an_order_is_chosen_and_cancelled_without_scripts() {
     assert_eq!(large.status, 413, "{}", large.body);
 }
 
+/// After a failed write the log may have the command.
+#[tokio::test]
+async fn a_failed_form_is_not_said_to_be_undone() {
+    let (world, id) = World::alone().await.with_order().await;
+    let visitor = Visitor::enter(&world, &id).await;
+    world.faults.log_writes.set(true);
+    let page = visitor.submit("cancel", "").await;
+    has(&page, &["The service is busy. Wait a moment"]);
+    has_none(&page, &["could not be carried out"]);
+}
+
 #[tokio::test]
 async fn forms_of_other_sites_have_no_authority() {
     let (world, id) = World::start().await.with_order().await;
