@@ -171,9 +171,10 @@ fn pay(input: &PageInput<'_>, deposit: &OrderDeposit) -> Html {
     let account =
         language.text("wallet.account").replace("{0}", sender.as_deref().unwrap_or_default());
     let left = order.expires_at.0.saturating_sub(input.now.0).max(0);
-    let place = order.deposits.iter().position(|of| of.deposit_id == deposit.deposit_id);
+    // The same for a deposit that is opened again: what a browser's wallet has sent pays that one, too.
+    let key = format!("{}.{chain}.{coin}.{address}.{value}", order.order_id);
     let values = [
-        ("deposit", format!("{}.{}", order.order_id, place.unwrap_or_default()).as_str().into()),
+        ("deposit", key.into()),
         ("coin", coin.as_str().into()),
         ("on", phrase(language, "choose.on", &[chain.label()])),
         ("until", format!("PT{left}S").into()),

@@ -21,5 +21,6 @@ mod page;
 mod raw;
 mod registry;
 mod service;
+mod twice;
 mod user;
 mod world;

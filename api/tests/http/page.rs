@@ -53,7 +53,7 @@ impl<'a> Visitor<'a> {
     }
 
     /// Submits a form and returns the page to which it redirects.
-    async fn submit(&self, what: &str, body: &str) -> String {
+    pub(crate) async fn submit(&self, what: &str, body: &str) -> String {
         let answer = self.send(&format!("POST /checkout/{}/{what}?lang=en", self.id), body).await;
         assert_eq!(answer.status, 303, "{}", answer.body);
         let to = answer.header("location").strip_prefix(&format!("../{}", self.id)).unwrap();
