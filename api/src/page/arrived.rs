@@ -84,14 +84,17 @@ pub(super) fn hold(input: &PageInput<'_>, held: Held, cancel: Html) -> Html {
 }
 
 /// Notices about the arrivals that are not the order's own payment, and about the transaction that
-/// the customer asked about.
-pub(super) fn notices<'a>(input: &PageInput<'a>) -> impl Iterator<Item = Html> + use<'a> {
+/// the customer asked about. `is_asked` is `true` if the page shows an amount to pay below.
+pub(super) fn notices<'a>(
+    input: &PageInput<'a>,
+    is_asked: bool,
+) -> impl Iterator<Item = Html> + use<'a> {
     let (this, language) = (*input, input.language);
     let own = strays(input).map(move |seen| {
         let kind = if seen.is_waiting() { "waiting" } else { "" };
         let label = format!("{} {}", language.text("tx"), short(seen));
         let (title, more) =
-            if seen.is_waiting() { waiting(&this, seen) } else { unknown(&this, seen) };
+            if seen.is_waiting() { waiting(&this, seen) } else { unknown(&this, seen, is_asked) };
         notice(language, kind, label, title, more.then(tx(language, seen)))
     });
     look_up(input).into_iter().chain(own).chain(possibly(input))
@@ -217,7 +220,7 @@ fn misfit(order: &Order, seen: &SeenTransfer) -> (&'static str, Option<Amount>) 
 }
 
 /// A transfer that pays nothing.
-fn unknown(input: &PageInput<'_>, seen: &SeenTransfer) -> (Html, Html) {
+fn unknown(input: &PageInput<'_>, seen: &SeenTransfer, is_asked: bool) -> (Html, Html) {
     let PageInput { order, language, .. } = *input;
     let (coin, value) = (seen.transfer.observation.stablecoin, seen.transfer.observation.value);
     let (key, difference) = misfit(order, seen);
@@ -225,7 +228,7 @@ fn unknown(input: &PageInput<'_>, seen: &SeenTransfer) -> (Html, Html) {
     let mut more = Html::default();
     if value.parts() >= order.amount.parts() {
         more = more.then(line(language.text("stray.stop")));
-    } else if key == "stray.short" && order.status == OrderStatus::Pending {
+    } else if key == "stray.short" && is_asked {
         more = more.then(line(language.text("stray.again")));
     }
     let title = phrase(language, key, &[&money(value, coin), &difference]);

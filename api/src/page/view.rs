@@ -60,7 +60,7 @@ pub(super) fn of(input: &PageInput<'_>) -> PageView {
     };
     let problem = input.problem.filter(|_| order.status == OrderStatus::Pending && !seen);
     let main = problem.into_iter().map(|problem| refused(language, problem));
-    let main = main.chain(arrived::notices(input)).chain([body]);
+    let main = main.chain(arrived::notices(input, shown(input).is_some())).chain([body]);
     let main = main.chain([arrived::look_up_form(input)]).collect();
     // A refresh would repeat the search for the transaction, and remove text that the customer is typing.
     let refresh = refresh.filter(|_| input.look_up.is_none());
@@ -80,6 +80,12 @@ fn payable<'a>(input: &PageInput<'a>) -> Option<&'a OrderDeposit> {
 /// The deposit that awaits the customer: the latest one that is open.
 fn open_deposit(order: &Order) -> Option<&OrderDeposit> {
     order.deposits.iter().rev().find(|deposit| deposit.state == DepositState::Open)
+}
+
+/// The deposit whose amount and address the page shows.
+fn shown<'a>(input: &PageInput<'a>) -> Option<&'a OrderDeposit> {
+    let is_held = !input.is_again && arrived::held(input).is_some();
+    payable(input).filter(|_| !input.is_stopped && !is_held)
 }
 
 fn refused(language: Language, problem: Problem) -> Html {

@@ -24,7 +24,7 @@ use crate::world::{
 /// A browser that holds the cookie of one order.
 pub(crate) struct Visitor<'a> {
     world: &'a World,
-    id: String,
+    pub(crate) id: String,
     pub(crate) cookie: String,
 }
 
@@ -66,7 +66,7 @@ pub(crate) async fn open(world: &World, id: &str, query: &str) -> Answer {
 }
 
 #[track_caller]
-fn has(page: &str, parts: &[&str]) {
+pub(crate) fn has(page: &str, parts: &[&str]) {
     for part in parts {
         assert!(page.contains(part), "{part} is not in {page}");
     }
@@ -397,7 +397,7 @@ async fn a_page_without_a_way_to_pay_asks_again() {
 }
 
 /// A transfer that waits for its confirmation, with the hash of this number.
-fn waiting(number: u8, value: &str) -> Transfer {
+pub(crate) fn waiting(number: u8, value: &str) -> Transfer {
     let mut transfer = Transfer {
         transfer_id: TransferId(i64::from(number)),
         status: TransferStatus::WaitingForConfirmation,
@@ -413,7 +413,7 @@ fn waiting(number: u8, value: &str) -> Transfer {
 }
 
 /// An order that awaits 10.501234 DAI and costs 10.50, and its page.
-async fn awaited(world: &World) -> Visitor<'_> {
+pub(crate) async fn awaited(world: &World) -> Visitor<'_> {
     let id = world.create(&new_order()).await;
     let visitor = Visitor::enter(world, &id).await;
     world.apply([Change::Order(awaiting(world.row(&id).await.unwrap()))]).await;
@@ -421,7 +421,7 @@ async fn awaited(world: &World) -> Visitor<'_> {
 }
 
 #[track_caller]
-fn has_none(page: &str, parts: &[&str]) {
+pub(crate) fn has_none(page: &str, parts: &[&str]) {
     for part in parts {
         assert!(!page.contains(part), "{part} is in {page}");
     }

@@ -1,11 +1,13 @@
 //! The checkout page asks nobody to pay twice.
 
-use schemas::record::Order;
-use schemas::{DepositState, Topic};
+use schemas::record::{Order, StopScope, Transfer};
+use schemas::{
+    Blockchain, DepositState, Stablecoin, Topic, TransferId, TransferStatus, UnknownReason,
+};
 use store::Change;
 use testkit::eventually;
 
-use crate::page::Visitor;
+use crate::page::{Visitor, awaited, has, has_none, waiting};
 use crate::world::World;
 
 /// Text by which the page's script remembers the payments of a browser's wallet.
@@ -34,4 +36,43 @@ async fn a_way_chosen_again_is_not_paid_again() {
     world.apply([Change::Order(row)]).await;
     let again = key(&visitor.submit("payment", "way=eth.DAI").await);
     assert_eq!(first, again);
+}
+
+/// A customer who sent too little is referred to "the amount below" only where there is one.
+#[tokio::test]
+async fn the_whole_amount_is_named_where_it_is_shown() {
+    let world = World::alone().await;
+    let visitor = awaited(&world).await;
+    let short = Transfer {
+        status: TransferStatus::NoMatchedDeposit,
+        reason: Some(UnknownReason::AmountMismatch),
+        candidate_order_id: visitor.id.parse().ok(),
+        ..waiting(7, "9.001234")
+    };
+    world.apply([Change::Transfer(short)]).await;
+    let (less, again) = ("less than asked for", "The amount below is the whole amount once more");
+    has(&visitor.page("").await, &[less, again, "<svg"]);
+    let (stablecoin, address) = (Some(Stablecoin::Dai), None);
+    world.stop(Blockchain::Eth, vec![StopScope { blockchain: None, stablecoin, address }]).await;
+    let stopped = visitor.page("").await;
+    world.stop(Blockchain::Eth, Vec::new()).await;
+    let changing = visitor.page("?change=1").await;
+    world.apply([Change::Transfer(waiting(8, "9.501234"))]).await;
+    let held = visitor.page("").await;
+    has(&visitor.page("?again=1").await, &[less, again, "<svg"]);
+    world.change(&visitor.id, |row| row.candidates = vec![TransferId(9)]).await;
+    let seen = visitor.page("").await;
+    world.change(&visitor.id, |row| row.candidates.clear()).await;
+    world.advance(1801);
+    let over = visitor.page("").await;
+    for (page, title) in [
+        (stopped, "Do not pay now"),
+        (changing, "Choose how to pay"),
+        (held, "Do not send again yet"),
+        (seen, "Payment seen"),
+        (over, "The time to pay is over"),
+    ] {
+        has(&page, &[less, title]);
+        has_none(&page, &[again, "<svg"]);
+    }
 }
