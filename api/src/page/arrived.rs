@@ -14,7 +14,7 @@ use crate::machine::seen_transfer::SeenTransfer;
 /// Reason to ask for no payment at present.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Held {
-    /// `true` if a verdict is awaited.
+    /// `true` if a verdict or a search is awaited.
     is_waiting: bool,
     /// `true` if every such arrival may be another customer's.
     is_unsure: bool,
@@ -57,7 +57,8 @@ pub(super) fn has_arrived(input: &PageInput<'_>) -> bool {
     strays(input).next().is_some() || !input.possible.is_empty()
 }
 
-/// Reason to ask for no payment, if an arrival may still pay or covers the price.
+/// Reason to ask for no payment: an arrival may still pay or covers the price, or the customer has probably paid and
+/// the transaction could not be looked up.
 pub(super) fn held(input: &PageInput<'_>) -> Option<Held> {
     let price = input.order.amount;
     let holds = |seen: &&SeenTransfer| {
@@ -65,9 +66,11 @@ pub(super) fn held(input: &PageInput<'_>) -> Option<Held> {
     };
     let own = || strays(input).filter(holds);
     let possible = || possible(input).filter(holds);
-    let is_waiting = own().chain(possible()).any(SeenTransfer::is_waiting);
+    let is_later = matches!(input.look_up, Some(LookUp::Later));
+    let is_waiting = is_later || own().chain(possible()).any(SeenTransfer::is_waiting);
     let is_unsure = own().next().is_none();
-    (!is_unsure || possible().next().is_some()).then_some(Held { is_waiting, is_unsure })
+    let is_held = is_later || !is_unsure || possible().next().is_some();
+    is_held.then_some(Held { is_waiting, is_unsure })
 }
 
 /// View that replaces the amount and the address, until the customer requests them.

@@ -2,13 +2,13 @@
 
 use schemas::record::{Order, StopScope, Transfer};
 use schemas::{
-    Blockchain, DepositState, Stablecoin, Topic, TransferId, TransferStatus, UnknownReason,
+    Blockchain, DepositState, Hash, Stablecoin, Topic, TransferId, TransferStatus, UnknownReason,
 };
 use store::Change;
 use testkit::eventually;
 
 use crate::page::{Visitor, awaited, has, has_none, waiting};
-use crate::world::World;
+use crate::world::{World, wallet};
 
 /// Text by which the page's script remembers the payments of a browser's wallet.
 fn key(page: &str) -> String {
@@ -75,4 +75,24 @@ async fn the_whole_amount_is_named_where_it_is_shown() {
         has(&page, &[less, title]);
         has_none(&page, &[again, "<svg"]);
     }
+}
+
+/// The hold depends on the search where nothing else connects the payment with the order.
+#[tokio::test]
+async fn a_reload_beyond_the_limit_asks_for_no_payment() {
+    let world = World::alone().await;
+    let visitor = awaited(&world).await;
+    world.apply([Change::Transfer(waiting(7, "9.50"))]).await;
+    has(&visitor.page("").await, &["Waiting for your payment", "<svg"]);
+    let query = format!("?tx={}", Hash([7; 32]));
+    // The burst of a link.
+    for _ in 0..8 {
+        let page = visitor.page(&query).await;
+        has(&page, &["<bdi>9.50 DAI</bdi> has arrived", "Do not send again yet"]);
+        has_none(&page, &["<svg"]);
+    }
+    let page = visitor.page(&query).await;
+    has(&page, &["The service is busy. Wait a moment", "Do not send again yet", "I have not paid"]);
+    has_none(&page, &["has arrived", "<svg", &wallet(0xab).to_string()]);
+    has(&visitor.page("?again=1").await, &["<svg"]);
 }
