@@ -153,12 +153,16 @@ fn title_of(status: StatusCode) -> &'static str {
 }
 
 fn framed(status: StatusCode, nav: Html, page: Page, version: &str) -> Response {
-    let live = if page.is_live { plain(" data-live", &[]) } else { Html::default() };
+    let live = |markup| if page.is_live { plain(markup, &[]) } else { Html::default() };
+    let stale = "<p class=\"stale\" id=\"stale\" role=\"alert\" hidden>This page cannot be refreshed at present: what \
+                 it shows is old.</p>";
+    let (live, stale) = (live(" data-live"), live(stale));
     let values = [
         ("title", page.title.into()),
         ("version", version.into()),
         ("live", live),
         ("nav", nav),
+        ("stale", stale),
         ("main", page.main),
     ];
     let frame = Template(include_str!("console/templates/frame.html"));

@@ -79,6 +79,24 @@ main({
     assert.equal((await page.context().cookies()).find((of) => of.name === "tidemark_console").httpOnly, true);
   },
 
+  async "an overview that is old says so"(browser) {
+    const page = await signIn(browser, ADMIN);
+    page.expected.push(/status of 500/);
+    await page.clock.install();
+    await page.goto(`${CONSOLE}/console`);
+    const old = page.getByText("what it shows is old");
+    await page.getByText("orders pending").waitFor();
+    assert.ok(await old.isHidden());
+    const failure = { status: 500, contentType: "text/plain", body: "internal server error" };
+    await page.route(`${CONSOLE}/console`, (route) => route.fulfill(failure));
+    await page.clock.fastForward(10_000);
+    await old.waitFor();
+    await page.getByText("orders pending").waitFor();
+    await page.unrouteAll();
+    await page.clock.fastForward(10_000);
+    await old.waitFor({ state: "hidden" });
+  },
+
   async "everything is found"(browser) {
     const page = await signIn(browser, ADMIN);
     for (const text of [orders.paid, "A-1001"]) {
