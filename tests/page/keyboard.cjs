@@ -63,6 +63,9 @@ main({
     await assertSaid(page, "Payment seen, being confirmed");
     await press(page, "Copy the transaction number");
     await page.waitForFunction(() => navigator.clipboard.readText().then((text) => /^0x[0-9a-f]{64}$/.test(text)));
+    await mine();
+    await page.getByText("2 of 4 confirmations").waitFor();
+    assert.ok(await page.evaluate("'copy' in document.activeElement.dataset"), "each block takes the focus away");
     await mine(4);
     await heading(page, "Paid");
     await assertSaid(page, "Paid");
@@ -81,6 +84,15 @@ main({
     await press(page, "I have sent nothing: cancel the order");
     await heading(page, "The order was cancelled");
     assert.match(await page.title(), /^The order was cancelled/);
+    // The way back may have the time in it, which is another in each newer page.
+    const back = page.locator("#back");
+    await back.focus();
+    await back.evaluate((of) => {
+      of.href += "&older";
+      dispatchEvent(new Event("online"));
+    });
+    await page.waitForFunction(() => !document.getElementById("back").href.includes("older"));
+    assert.equal(await page.evaluate("document.activeElement.id"), "back", "the focus is lost");
     await heading(other, "The order was cancelled");
     await assertSaid(other, "The order was cancelled");
   },

@@ -22,31 +22,37 @@
       copy.querySelectorAll("time[data-at]").forEach((of) => of.replaceWith(of.dataset.at));
       copy.querySelectorAll("details").forEach((of) => of.removeAttribute("open"));
       copy.querySelectorAll("#wallet").forEach((of) => (of.textContent = ""));
+      copy.querySelectorAll("#back").forEach((of) => of.removeAttribute("href"));
       copy.querySelectorAll("[id=browser], .copy").forEach((of) => of.remove());
       return copy.innerHTML;
     };
     if (clean(main) !== clean(newMain)) {
       const focused = main.contains(document.activeElement) && document.activeElement;
-      // What the customer opened and typed stays, and so does the focus in it: who confirms by keys confirms the same.
+      // What the customer opened and typed stays, and so does the focus: who presses keys presses the same.
       const within = (details) => (details ? [...details.querySelectorAll("summary, input, button, a")] : []);
       const details = focused && focused.closest("details[id]");
       const place = within(details).indexOf(focused);
+      const key = (of) => of.dataset.copy || of.value || of.getAttribute("href");
       const opened = [...main.querySelectorAll("details[open]")].map((of) => of.id);
       const typed = $("tx") && $("tx").value;
       main.innerHTML = newMain.innerHTML;
       opened.forEach((id) => { if ($(id)) $(id).open = true; });
       if ($("tx") && typed) $("tx").value = typed;
       enhance();
-      const same = details && within($(details.id))[place];
+      const isSame = (of) => key(of) && key(of) === key(focused);
+      const controls = details ? within($(details.id)) : [...main.querySelectorAll("a, button")];
+      const same = details ? controls[place] : focused && controls.find(isSame);
       if (same) same.focus();
       else if (focused) { main.tabIndex = -1; main.focus(); }
     }
     const news = next.getElementById("news").textContent;
     if ($("news").textContent !== news) $("news").textContent = news;
     document.title = next.title;
-    // It may have the status in it.
-    const home = next.getElementById("home");
-    if ($("home") && home) $("home").href = home.href;
+    // They may have the status and the time in them.
+    for (const id of ["home", "back"]) {
+      const newer = next.getElementById(id);
+      if ($(id) && newer) $(id).href = newer.href;
+    }
     if (isOver() && live) live.close();
   }
 
