@@ -245,6 +245,32 @@ async fn a_payment_that_pays_nothing_says_what_helps() {
     assert!(of_order.contains("(docs/operate/backup.md)\n"), "{of_order}");
 }
 
+/// The payment seemed to be for the second order, and an operator attached it to the third.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payment_attached_elsewhere_is_not_sent_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let planted = Planted::new(dir.path());
+    planted.late().await;
+    let id = Uuid::from_u128(3);
+    planted.order(order(3, 1, 0, OrderCause::Created, OrderStatus::Pending)).await;
+    let mut attached =
+        Transfer { order_id: Some(OrderId(id)), ..transfer(8, 1900, TransferStatus::Matched) };
+    attached.observation.tx_hash = schemas::Hash([0xcc; 32]);
+    planted.transfer(Topic::TransfersMatched, attached).await;
+    let paid = Order {
+        paid_by: Some(TransferId(8)),
+        paid_value: Some(example::transfer().observation.value),
+        ..order(3, 2, 1900, OrderCause::Attached, OrderStatus::Paid)
+    };
+    planted.order(paid).await;
+    let text = printed(dir.path(), &["A-2"], 0);
+    assert!(text.contains(&format!("8 pays order {id}")), "{text}");
+    assert!(!text.contains("Not paid: transfer 8") && !text.contains("send it back"), "{text}");
+    // By its hash there is one hit, the order that it pays.
+    let text = printed(dir.path(), &[&"cc".repeat(32)], 0);
+    assert!(text.starts_with(&format!("order {id}  paid")), "{text}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn several_hits_are_listed_the_newest_first() {
     let dir = tempfile::tempdir().unwrap();

@@ -52,7 +52,7 @@ fn of_order<P: Pages>(
         .flat_map(|order| &order.deposits)
         .map(|deposit| reader.layout.lane(deposit.blockchain, &deposit.wallet_address))
         .collect();
-    let named: BTreeSet<TransferId> = orders
+    let mut named: BTreeSet<TransferId> = orders
         .iter()
         .flat_map(|order| order.candidates.iter().copied().chain(order.paid_by))
         .collect();
@@ -61,6 +61,8 @@ fn of_order<P: Pages>(
         reader.scan(topic, lanes.clone(), (from, None), |_, transfer: Transfer| {
             let ids = [transfer.order_id, transfer.candidate_order_id];
             if ids.contains(&Some(id)) || named.contains(&transfer.transfer_id) {
+                // Its later states count too: it may pay another order by now, and then names only that one.
+                named.insert(transfer.transfer_id);
                 transfers.push(transfer);
             }
         })?;

@@ -16,13 +16,14 @@ pub const SINCE_SECONDS: i64 = 30 * 24 * 3600;
 const KEPT_MAX: usize = 1000;
 /// Maximum orders per reference read from the tables.
 const REFERENCES: Page = Page { limit: 50, offset: 0 };
-/// Topics of transfers, one for each state.
+/// Topics of transfers, one for each state. The matched ones come last: a transfer that an operator attaches was
+/// unknown before, and a matched one stays matched.
 pub const TRANSFERS: [Topic; 5] = [
     Topic::TransfersDetected,
     Topic::TransfersConfirmed,
-    Topic::TransfersMatched,
     Topic::TransfersUnknown,
     Topic::TransfersFailed,
+    Topic::TransfersMatched,
 ];
 
 /// Subject that the text names.
