@@ -8,7 +8,7 @@ use schemas::{
 
 use super::words::time;
 use super::{Event, Story};
-use crate::machine::arrival;
+use crate::machine::{arrival, candidates};
 
 const NO_MONEY: &str = "The chain no longer has this transfer: no money came.";
 
@@ -49,7 +49,11 @@ fn of_order(story: &Story, order: &Order, now: UnixSeconds) -> Meaning {
         return gone_after(&format!("Paid by transfer {}", transfer.transfer_id));
     }
     if order.status == OrderStatus::Paid {
-        return paid(story, order);
+        let meaning = paid(story, order);
+        return match story.transfers.iter().rfind(|of| candidates::is_stray(of)) {
+            Some(transfer) => with_stray(meaning, story, transfer, order),
+            None => meaning,
+        };
     }
     let unknown = |transfer: &&Transfer| {
         transfer.status == TransferStatus::NoMatchedDeposit && transfer.orphaned_at.is_none()
@@ -159,6 +163,28 @@ fn paid(story: &Story, order: &Order) -> Meaning {
     }
 }
 
+/// Adds to the meaning of a paid order that another transfer pays nothing, such as a second payment of the customer.
+fn with_stray(paid: Meaning, story: &Story, transfer: &Transfer, order: &Order) -> Meaning {
+    let Transfer { transfer_id, value_text, observation, .. } = transfer;
+    let coin = observation.stablecoin;
+    let advice = match order.paid_by {
+        Some(_) => format!(
+            "if transfer {transfer_id} is for another order, attach it to that one (docs/merchant/admin.md); {}",
+            refund(story)
+        ),
+        // An operator may have marked the order paid because of this transfer.
+        None => attach_or_refund(story, transfer, order),
+    };
+    let help: Vec<_> = paid.help.into_iter().chain([advice]).collect();
+    Meaning::with(
+        format!(
+            "{} Transfer {transfer_id} brought {value_text} {coin} and pays nothing.",
+            paid.text
+        ),
+        help.join("; "),
+    )
+}
+
 /// Meaning of a payment whose transfer left the chain.
 fn gone_after(payment: &str) -> Meaning {
     Meaning::with(
@@ -174,6 +200,19 @@ const fn refund(story: &Story) -> &'static str {
     } else {
         "otherwise send it back"
     }
+}
+
+/// Advice about a transfer that pays nothing and may be for an order that no transfer has paid.
+fn attach_or_refund(story: &Story, transfer: &Transfer, order: &Order) -> String {
+    let id = transfer.transfer_id;
+    let less = transfer.observation.value < order.amount;
+    let accept = if less { ",\"accept_less\":true" } else { "" };
+    format!(
+        "if it is for this order: POST /api/v1/admin/transfers/{id}/attach \
+         {{\"order_id\":\"{}\"{accept}}} (docs/merchant/admin.md); {}",
+        order.order_id,
+        refund(story)
+    )
 }
 
 /// Meaning of an unpaid order that an unknown payment was probably meant for.
@@ -200,16 +239,9 @@ fn unpaid_by(story: &Story, transfer: &Transfer, order: &Order) -> Meaning {
         )
         | None => "which is not the amount that was asked for".to_owned(),
     };
-    let less = observation.value < order.amount;
-    let accept = if less { ",\"accept_less\":true" } else { "" };
     Meaning::with(
         format!("Not paid: transfer {transfer_id} brought {value_text} {coin} of {wanted}, {why}."),
-        format!(
-            "if it is for this order: POST /api/v1/admin/transfers/{transfer_id}/attach \
-             {{\"order_id\":\"{}\"{accept}}} (docs/merchant/admin.md); {}",
-            order.order_id,
-            refund(story)
-        ),
+        attach_or_refund(story, transfer, order),
     )
 }
 

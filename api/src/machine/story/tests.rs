@@ -163,6 +163,41 @@ fn a_paid_order_says_if_the_shop_knows_it() {
     means(vec![Event::Order(marked)], 60, text, None);
 }
 
+/// A customer who paid twice gets the second payment back.
+#[test]
+fn a_second_payment_of_a_paid_order_is_reported() {
+    let second = Transfer {
+        transfer_id: TransferId(8),
+        reason: Some(UnknownReason::AlreadyPaid),
+        candidate_order_id: Some(example::order().order_id),
+        ..transfer(50, TransferStatus::NoMatchedDeposit)
+    };
+    let with = |mut events: Vec<Event>, transfer: &Transfer| {
+        events.push(Event::Transfer(transfer.clone()));
+        events
+    };
+    let paid_by = "Paid by transfer 7: 10.50 of 10.50. The shop has acknowledged the webhook.";
+    let pays_nothing = "Transfer 8 brought 10.50 USDT and pays nothing.";
+    let text = format!("{paid_by} {pays_nothing}");
+    means(with(paid(), &second), 60, &text, Some("; otherwise send it back"));
+    let mut given_up = with(paid(), &second);
+    given_up.remove(0);
+    given_up.push(Event::Dead(example::delivery(), at(50)));
+    let found = meaning::of(&Story::new(given_up), UnixSeconds(CREATED + 60));
+    let help = found.help.unwrap();
+    assert!(help.starts_with("tidemark webhook dead redrive") && help.ends_with("send it back"));
+    let gone = Transfer { orphaned_at: Some(UnixSeconds(CREATED)), ..second.clone() };
+    let own = Transfer { reason: Some(UnknownReason::OwnWallet), ..second.clone() };
+    for transfer in [gone, own] {
+        means(with(paid(), &transfer), 60, paid_by, None);
+    }
+    // The operator may have marked it paid because of this transfer.
+    let marked = Event::Order(order(2, 9, OrderCause::MarkedPaid, OrderStatus::Paid));
+    let text = "Paid, as an operator marked it, without a transfer. The shop has not acknowledged the webhook yet. \
+                Transfer 8 brought 10.50 USDT and pays nothing.";
+    means(with(vec![marked], &second), 60, text, Some("if it is for this order: POST"));
+}
+
 #[test]
 fn money_that_is_gone_comes_first() {
     let mut events = paid();
