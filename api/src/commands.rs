@@ -165,7 +165,8 @@ impl Commands {
                 // A deposit that was refused earlier may open now.
                 Verdict::Refused(_) | Verdict::Wait => {}
             }
-            let request = self.catalog.chosen(&order, choice, &self.followed().await)?;
+            // Not as a customer's choice, whose amount is raised: the shop shows the price itself.
+            let request = self.catalog.payment(id, choice, order.amount, &self.followed().await)?;
             let body = OrderCommandBody::ChoosePayment(request);
             let order = self.command(id, Awaited::Payment, body).await?;
             return Ok(Created::before(Arc::unwrap_or_clone(order)));

@@ -181,6 +181,26 @@ async fn an_order_that_nobody_can_pay_is_refused() {
     world.create(&new_order_with(&[("blockchain", "polygon")])).await;
 }
 
+/// A lane that refused the deposit of a fixed choice is asked for the price again, not for a raised amount.
+#[tokio::test]
+async fn a_repeated_create_asks_for_the_price_again() {
+    let world = World::start().await;
+    let stop = async |path: &str| {
+        let request = world.request(&format!("POST /api/v1/admin/{path}"));
+        let request = request.header("Service-Admin-Authorization", ADMIN_SECRET);
+        let body = json!({ "subject": "USDT", "blockchain": "eth" });
+        Answer::to(request.body(body.to_string())).await.with_status(200);
+    };
+    let body = new_order_with(&[("blockchain", "eth"), ("stablecoin", "USDT")]);
+    // The lanes know of the stop, and the tables do not.
+    stop("stops").await;
+    world.create_once("k", &body).await.refused(409, NOT_FOLLOWED);
+    stop("stops/end").await;
+    let order = world.create_once("k", &body).await.with_status(201).json();
+    let payment = world.pay(order["order_id"].as_str().unwrap(), "eth", "USDT").await;
+    assert_eq!(payment.with_status(201).json()["value"], "10.50");
+}
+
 #[tokio::test]
 async fn ignored_fields_are_named() {
     let world = World::start().await;
