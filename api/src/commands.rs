@@ -99,8 +99,6 @@ impl Commands {
         let now = self.clock.now();
         let expires_at = now.seconds().plus(self.catalog.ttl_seconds());
         let create = new_order::parse(body, expires_at)?;
-        self.catalog.check_sender(&create)?;
-        self.catalog.check_receiver(&create)?;
         let _span = self.trace.begin("create", Kind::Internal);
         if let Some(choice) = creation::fixed(&create) {
             return self.create_fixed(create, choice, key, now).await;
@@ -112,7 +110,7 @@ impl Commands {
                 creation::repeat(&create, &row.order)?;
                 return Ok(Created::before(row.order));
             }
-            self.catalog.check_ways(&create)?;
+            self.catalog.check_new(&create)?;
             self.send_create(create.clone(), order_id, now).await?;
             let order = self.first_record(order_id, &mut records, |_| Verdict::Done).await;
             metrics::command("create", order.is_ok());
@@ -120,7 +118,7 @@ impl Commands {
             creation::repeat(&create, &order)?;
             order
         } else {
-            self.catalog.check_ways(&create)?;
+            self.catalog.check_new(&create)?;
             self.send_create(create, OrderId(fresh_id(now)), now).await?
         };
         self.write_row(&order).await;
@@ -171,6 +169,7 @@ impl Commands {
             let order = self.command(id, Awaited::Payment, body).await?;
             return Ok(Created::before(Arc::unwrap_or_clone(order)));
         }
+        self.catalog.check_ends(&create)?;
         let request = self.catalog.payment(id, choice, create.amount, &self.followed().await)?;
         create.payment = Some(request);
         self.send_create(create.clone(), id, now).await?;

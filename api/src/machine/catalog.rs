@@ -80,18 +80,14 @@ impl Catalog {
         })
     }
 
-    /// Refuses a sender that is a wallet of the merchant: such transfers pay no order (decision 30).
-    pub(crate) fn check_sender(&self, create: &CreateOrder) -> Result<(), Invalid> {
+    /// Refuses a new order from a wallet of the merchant, as its transfers pay no order (decision 30), or with a
+    /// webhook URL that would never be called. What a name resolves to is checked at each delivery, because that
+    /// changes.
+    pub(crate) fn check_ends(&self, create: &CreateOrder) -> Result<(), Invalid> {
         let sender = create.expecting_wallet_address;
         if self.wallets.iter().any(|wallet| Some(wallet.address) == sender) {
             return Err(Invalid::new("expecting_wallet_address", "is a wallet of the merchant"));
         }
-        Ok(())
-    }
-
-    /// Refuses a webhook URL that would never be called. What a name resolves to is checked at each delivery, because
-    /// that changes.
-    pub(crate) fn check_receiver(&self, create: &CreateOrder) -> Result<(), Invalid> {
         let checked = self.receivers.check(&create.webhook_url);
         checked.map(drop).map_err(|refusal| Invalid::new("webhook_url", refusal.to_string()))
     }
@@ -202,12 +198,13 @@ impl Catalog {
         chains(|choice| self.payment(order_id, choice, Amount::ZERO, followed).is_ok())
     }
 
-    /// Refuses an order that no configured wallet can ever take. Without any wallet all are accepted, for a first trial
-    /// of the API; the process warns of it at start.
+    /// [`Self::check_ends`], and refuses an order that no configured wallet can ever take. Without any wallet all are
+    /// accepted, for a first trial of the API; the process warns of it at start.
     ///
     /// # Errors
-    /// The unsupported property: chain and coin, the sender, or the digits of the amount.
-    pub(crate) fn check_ways(&self, create: &CreateOrder) -> Answer<()> {
+    /// The unsupported property: chain and coin, the sender, the webhook URL, or the digits of the amount.
+    pub(crate) fn check_new(&self, create: &CreateOrder) -> Answer<()> {
+        self.check_ends(create)?;
         if self.wallets().is_empty() {
             return Ok(());
         }

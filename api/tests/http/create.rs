@@ -229,6 +229,33 @@ async fn repeated_create_outlives_the_configuration() {
     world.service("/orders", &body).await.refused(400, NO_WALLET);
 }
 
+/// A merchant who is refused would create the order again with another key: both could be paid.
+#[tokio::test]
+async fn a_repeated_create_outlives_the_checks_of_a_new_one() {
+    let mut world = World::start().await;
+    let sender = wallet(0x77).to_string();
+    let fields = [
+        ("blockchain", "eth"),
+        ("stablecoin", "USDT"),
+        ("expecting_wallet_address", sender.as_str()),
+    ];
+    let (open, fixed) = (new_order_with(&fields[2..]), new_order_with(&fields));
+    let create = async |world: &World| {
+        let (one, other) =
+            (world.create_once("k", &open).await, world.create_once("l", &fixed).await);
+        [one, other].map(|answer| answer.with_status(201).body)
+    };
+    let first = create(&world).await;
+    let mut config = config();
+    config.wallets[2].address = wallet(0x77);
+    world.serve(config).await;
+    assert_eq!(create(&world).await, first);
+    for body in [&open, &fixed] {
+        let text = "expecting_wallet_address: is a wallet of the merchant";
+        world.service("/orders", body).await.refused(400, text);
+    }
+}
+
 /// Defects of one field alone have their table in `machine/new_order.rs`.
 #[tokio::test]
 async fn what_cannot_be_an_order_is_refused_in_plain_text() {
