@@ -271,6 +271,20 @@ async fn a_payment_attached_elsewhere_is_not_sent_back() {
     assert!(text.starts_with(&format!("order {id}  paid")), "{text}");
 }
 
+/// Deposit 1 is of the first order, and the second one has the reference 1.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_number_is_an_id_and_a_reference() {
+    let dir = tempfile::tempdir().unwrap();
+    let planted = Planted::new(dir.path());
+    planted.paid().await;
+    let second = order(2, 1, 0, OrderCause::Created, OrderStatus::Pending);
+    planted.order(Order { merchant_order_id: "1".to_owned(), ..second }).await;
+    let text = printed(dir.path(), &["1"], 0);
+    for id in [1, 2].map(Uuid::from_u128) {
+        assert!(text.contains(&format!("tidemark find {id}")), "{id}: {text}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn several_hits_are_listed_the_newest_first() {
     let dir = tempfile::tempdir().unwrap();

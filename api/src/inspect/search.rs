@@ -97,8 +97,9 @@ impl Hits {
     }
 }
 
-/// The order or transfer with this id, from the tables or else the topics. Without one: orders by reference from the
-/// tables, matching orders from their topic since a time, and transfers by hash, address or amount.
+/// The order or transfer with this id, from the tables or else the topics; with that of a number, orders of this
+/// reference from the tables. Without one: these, matching orders from their topic since a time, and transfers by hash,
+/// address or amount.
 pub fn run<P: Pages>(
     reader: &mut Reader<P>,
     wanted: &Wanted,
@@ -106,14 +107,18 @@ pub fn run<P: Pages>(
 ) -> Result<Hits, P::Error> {
     let mut hits = Hits::default();
     by_id(reader, wanted, since, &mut hits)?;
-    // An id takes precedence over other meanings.
-    if !hits.is_empty() {
+    // An id takes precedence over other meanings, but shops number their orders as lanes number deposits.
+    let is_id = !hits.is_empty();
+    if is_id && wanted.number.is_none() {
         return Ok(hits);
     }
     let filter =
         OrderFilter { merchant_order_id: Some(wanted.text.clone()), ..OrderFilter::default() };
     let rows = reader.table(async |tables| tables.orders(filter, REFERENCES).await)?;
     rows.iter().for_each(|row| hits.order(&row.order));
+    if is_id {
+        return Ok(hits);
+    }
     let layout = reader.layout;
     let orders = Topic::Orders.all_partitions(&layout);
     reader.scan(Topic::Orders, orders, (since, None), |_, order: Order| {
