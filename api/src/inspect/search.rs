@@ -34,6 +34,8 @@ pub struct Hit {
     pub at: UnixSeconds,
     /// In words.
     pub text: String,
+    /// Time of the state that the words describe.
+    changed_at: UnixMicros,
 }
 
 /// Hits, one per subject.
@@ -68,7 +70,8 @@ impl Hits {
     pub fn order(&mut self, order: &Order) {
         let Order { order_id, status, amount_text, merchant_order_id, .. } = order;
         let text = format!("{status} {amount_text}, reference {merchant_order_id}");
-        self.add(Hit { subject: Subject::Order(*order_id), at: order.created_at, text });
+        let (subject, at) = (Subject::Order(*order_id), order.created_at);
+        self.add(Hit { subject, at, text, changed_at: order.updated_at });
     }
 
     /// Adds a transfer, or the order that it pays.
@@ -76,19 +79,25 @@ impl Hits {
         let Transfer { transfer_id, status, value_text, observation, blockchain, .. } = transfer;
         let text = format!("{status} {value_text} {} on {blockchain}", observation.stablecoin);
         let own = Subject::Transfer(*transfer_id);
-        let at = transfer.created_at;
+        let (at, changed_at) = (transfer.created_at, transfer.updated_at);
         match transfer.order_id {
             Some(order) => {
                 self.0.remove(&own);
-                if !self.0.contains_key(&Subject::Order(order)) {
-                    self.add(Hit { subject: Subject::Order(order), at, text });
+                let subject = Subject::Order(order);
+                if !self.0.contains_key(&subject) {
+                    self.add(Hit { subject, at, text, changed_at });
                 }
             }
-            None => self.add(Hit { subject: own, at, text }),
+            None => self.add(Hit { subject: own, at, text, changed_at }),
         }
     }
 
+    /// Adds a hit, unless a newer state of its subject is known: tables come before topics, whose scan may be cut off,
+    /// and a transfer that failed may be in an earlier topic again.
     fn add(&mut self, hit: Hit) {
+        if self.0.get(&hit.subject).is_some_and(|known| known.changed_at > hit.changed_at) {
+            return;
+        }
         self.0.insert(hit.subject, hit);
         if self.0.len() >= 2 * KEPT_MAX {
             let kept: Vec<_> = self.newest(KEPT_MAX).into_iter().cloned().collect();
@@ -174,14 +183,15 @@ fn by_id<P: Pages>(
         if deposit.deposit_id.0 == number {
             let Deposit { order_id, state, value_text, stablecoin, blockchain, .. } = deposit;
             let text = format!("deposit {state} {value_text} {stablecoin} on {blockchain}");
-            hits.add(Hit { subject: Subject::Order(order_id), at: deposit.started_at, text });
+            let (subject, at) = (Subject::Order(order_id), deposit.started_at);
+            hits.add(Hit { subject, at, text, changed_at: deposit.updated_at });
         }
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use schemas::{OrderId, record::example};
+    use schemas::{OrderId, OrderStatus, TransferStatus, record::example};
     use uuid::Uuid;
 
     use super::*;
@@ -201,6 +211,27 @@ mod tests {
         hits.transfer(&paid);
         hits.order(&example::order());
         assert_eq!(hits.only(), Some(Subject::Order(example::order().order_id)));
+    }
+
+    #[test]
+    fn the_newest_state_of_a_hit_is_shown() {
+        let mut hits = Hits::default();
+        let (order, transfer) = (example::order(), example::transfer());
+        let updated_at = order.updated_at.next(order.updated_at);
+        let paid = Order { status: OrderStatus::Paid, updated_at, ..order.clone() };
+        let updated_at = transfer.updated_at.next(transfer.updated_at);
+        let status = TransferStatus::WaitingForConfirmation;
+        let again = Transfer { order_id: None, status, updated_at, ..transfer.clone() };
+        let status = TransferStatus::FailedToConfirm;
+        let failed = Transfer { status, updated_at: transfer.updated_at, ..again.clone() };
+        [paid, order].iter().for_each(|order| hits.order(order));
+        [again, failed].iter().for_each(|transfer| hits.transfer(transfer));
+        let newest = hits.newest(2);
+        let texts: Vec<_> = newest.iter().filter_map(|hit| hit.text.split(' ').next()).collect();
+        assert!(
+            texts.contains(&"paid") && texts.contains(&"waiting_for_confirmation"),
+            "{texts:?}"
+        );
     }
 
     #[test]
