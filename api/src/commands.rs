@@ -251,6 +251,10 @@ impl Commands {
     /// Opens a deposit for the customer's choice, or finds the one that is open.
     pub(crate) async fn choose_payment(&self, id: OrderId, choice: Choice) -> Answer<PaymentView> {
         let mut order = self.pending_order(id).await?;
+        // The order ends once a chain confirms this. Nobody is asked for a payment that would be late.
+        if self.clock.now().seconds() > order.expires_at {
+            return Err(Refusal::NotPending);
+        }
         // An open deposit is returned without a command: a page that repeats its request must not fill the log.
         if open_deposit(&order, choice).is_none() {
             let request = self.catalog.chosen(&order, choice, &self.followed().await)?;

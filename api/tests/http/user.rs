@@ -305,6 +305,18 @@ async fn cancel_ends_a_pending_order_for_good() {
     assert_eq!(world.commands().len(), 2, "the row is enough to refuse the second");
 }
 
+/// The order remains pending until a chain has confirmed a block after its deadline.
+#[tokio::test]
+async fn nobody_is_asked_to_pay_after_the_deadline() {
+    let (world, id) = World::start().await.with_order().await;
+    let first = world.pay(&id, "eth", "DAI").await.with_status(201);
+    world.advance(1800);
+    assert_eq!(world.pay(&id, "eth", "DAI").await.with_status(201).body, first.body);
+    world.advance(1);
+    world.pay(&id, "eth", "DAI").await.refused(409, "order is not pending");
+    assert_eq!(status(&world, &id).await["status"], "pending");
+}
+
 /// A page that polls by POST, or an attacker, repeats a request: it is answered without a command.
 #[tokio::test]
 async fn repeated_choice_or_cancel_is_answered_from_row() {
