@@ -48,10 +48,12 @@ pub(crate) fn read(log: &dyn Log, start: Start, limit: usize) -> Answer<Found> {
         }
     };
     let (mut orders, mut scanned) = (Vec::new(), 0);
-    for (of, next) in partitions.iter().zip(&mut position.0) {
+    for ((of, bounds), next) in partitions.iter().zip(&bounds).zip(&mut position.0) {
         loop {
             let records = log.read(*of, *next, RECORDS)?;
             if records.is_empty() {
+                // Past the marker of the last transaction, too: when it expires with the records, none is missing.
+                *next = (*next).max(bounds.end);
                 break;
             }
             for record in records {
@@ -99,30 +101,94 @@ pub(crate) fn first_at<E>(
 
 #[cfg(test)]
 mod tests {
-    use log::NewRecord;
+    use async_trait::async_trait;
     use log::embedded::EmbeddedLog;
+    use log::{Error, NewRecord, Records, Tail, Worker, WorkerSpec, Writer};
     use runtime::ManualClock;
     use schemas::record::example;
     use schemas::{Layout, OrderCause};
+    use tempfile::TempDir;
 
     use super::*;
 
     const PARTITION: TopicPartition =
         TopicPartition { topic: Topic::Orders, partition: schemas::Partition(0) };
 
+    fn log(dir: &TempDir) -> EmbeddedLog {
+        let layout = Layout { lanes: 1, orders: 1, webhooks: 1 };
+        let clock = Arc::new(ManualClock::new(UnixSeconds(1000).micros()));
+        EmbeddedLog::open(dir.path(), layout, clock).unwrap()
+    }
+
+    fn record(order: &Order) -> NewRecord {
+        NewRecord::encode(Topic::Orders, PARTITION.partition, "", order).unwrap()
+    }
+
+    /// A log whose partitions end with the marker of a transaction, as on Kafka.
+    struct Marked {
+        log: EmbeddedLog,
+        /// `true` once all records and markers have expired.
+        is_expired: bool,
+    }
+
+    #[async_trait]
+    impl Log for Marked {
+        fn layout(&self) -> Layout {
+            self.log.layout()
+        }
+
+        fn installation(&self) -> Result<String, Error> {
+            self.log.installation()
+        }
+
+        async fn produce(&self, records: Vec<NewRecord>) -> Result<(), Error> {
+            self.log.produce(records).await
+        }
+
+        fn writer(&self, name: &str) -> Result<Box<dyn Writer>, Error> {
+            self.log.writer(name)
+        }
+
+        fn worker(&self, spec: WorkerSpec) -> Result<Box<dyn Worker>, Error> {
+            self.log.worker(spec)
+        }
+
+        fn tail(&self, topics: &[Topic]) -> Result<Box<dyn Tail>, Error> {
+            self.log.tail(topics)
+        }
+
+        fn read(&self, of: TopicPartition, from: Offset, max: usize) -> Result<Records, Error> {
+            self.log.read(of, from, max)
+        }
+
+        fn bounds(&self, of: TopicPartition) -> Result<Bounds, Error> {
+            let Bounds { start, end } = self.log.bounds(of)?;
+            let end = end.next();
+            Ok(Bounds { start: if self.is_expired { end } else { start }, end })
+        }
+    }
+
+    #[test]
+    fn a_reader_of_everything_misses_nothing_that_expires() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut log = Marked { log: log(&dir), is_expired: false };
+        let created = Order { cause: OrderCause::Created, ..example::order() };
+        log.writer("orders").unwrap().commit(vec![record(&created)]).unwrap();
+        let first = read(&log, Start::Oldest, 10).unwrap();
+        assert_eq!(first.orders, [created]);
+        log.is_expired = true;
+        let later = read(&log, Start::After(first.position), 10).unwrap();
+        assert_eq!((later.orders, later.more), (vec![], false));
+    }
+
     /// An answer reads a bounded number of records, even if none of them is a change.
     #[test]
     fn an_answer_reads_few_records_and_continues() {
         let dir = tempfile::tempdir().unwrap();
-        let layout = Layout { lanes: 1, orders: 1, webhooks: 1 };
-        let clock = Arc::new(ManualClock::new(UnixSeconds(1000).micros()));
-        let log = EmbeddedLog::open(dir.path(), layout, clock).unwrap();
+        let log = log(&dir);
         let cause = OrderCause::DepositOpened;
         let unchanged = Order { cause, status_changed: false, ..example::order() };
         let changed = Order { status_changed: true, ..unchanged.clone() };
-        let record = |order: &Order| {
-            NewRecord::encode(Topic::Orders, PARTITION.partition, "", order).unwrap()
-        };
         let mut records = vec![record(&unchanged); SCANNED_MAX + 1];
         records.push(record(&changed));
         log.writer("orders").unwrap().commit(records).unwrap();
