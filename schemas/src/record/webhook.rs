@@ -30,7 +30,7 @@ pub struct Delivery {
     #[serde(default)]
     pub follows: bool,
     /// Number of deferrals since its last attempt. The first one for a failure on this side restarts
-    /// the count; those for a busy receiver do not raise it above a cap.
+    /// the count; those that are not the receiver's fault do not raise it above a cap.
     #[serde(default)]
     pub deferrals: i32,
     /// Number of POSTs made for it.

@@ -11,8 +11,9 @@ use crate::config::ATTEMPTS_MAX;
 /// Maximum number of deferrals in a row, about a day, before an event is given up. Applies to an event that was never
 /// sent because its receiver is down, and to one whose receiver alone cannot be reached.
 const DEFERRALS_MAX: i32 = 100;
-/// Cap of the deferral count for a busy host: enough for the longest deferral, and far below [`DEFERRALS_MAX`].
-const BUSY_DEFERRALS_MAX: i32 = 11;
+/// Cap of the count of deferrals that are not the receiver's fault: enough for the longest deferral, and far below
+/// [`DEFERRALS_MAX`].
+const BLAMELESS_DEFERRALS_MAX: i32 = 11;
 
 /// Result of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -137,9 +138,12 @@ pub(crate) fn decide_deferral(
     // Local deferrals are counted from the first local failure; earlier deferrals had another reason.
     let before = if is_local && !was_local { 0 } else { delivery.deferrals };
     let next = before.saturating_add(1);
-    // Deferrals for a busy host count only up to a limit far below that of an outage.
-    let deferrals =
-        if reason == Reason::Busy { next.min(BUSY_DEFERRALS_MAX).max(before) } else { next };
+    // Those that are not the receiver's fault count up to a low limit only: after days without a route, a receiver that
+    // is down for a moment must not end the event.
+    let deferrals = match reason {
+        Reason::Busy | Reason::Local => next.min(BLAMELESS_DEFERRALS_MAX).max(before),
+        Reason::Down | Reason::Unreachable => next,
+    };
     let is_down = reason == Reason::Down;
     let is_over = (is_down || reason == Reason::Unreachable) && deferrals > DEFERRALS_MAX;
     if is_over || is_down && delivery.requests > 0 && deferrals > 2 {
@@ -353,7 +357,7 @@ mod tests {
                 if reason == Reason::Busy {
                     assert_eq!([0, 1, 9].map(after), [first, second, second]);
                     // Deferrals for a busy host never bring a delivery near the limit for an outage.
-                    let most = BUSY_DEFERRALS_MAX;
+                    let most = BLAMELESS_DEFERRALS_MAX;
                     for (before, expected) in [(most - 1, most), (most, most), (100, 100)] {
                         let delivery = Delivery { deferrals: before, ..delivery.clone() };
                         let verdict = decide_deferral(&delivery, reason, UnixMicros(5), 12);
@@ -373,19 +377,32 @@ mod tests {
             verdict.next.unwrap()
         };
         let busy = Delivery { deferrals: 100, last_outcome: None, ..delivery(3, false) };
-        for reason in [Reason::Local, Reason::Unreachable] {
-            let (mut topic, mut next) = fail(&busy, reason);
-            assert_eq!(next.deferrals, 1, "it was busy before");
-            let mut seconds = 0;
-            while next.deferrals < DEFERRALS_MAX {
-                seconds += topic.spec().delay_seconds;
-                (topic, next) = fail(&next, reason);
-                assert_eq!((next.attempt, next.last_outcome), (3, Some(AttemptOutcome::Local)));
-            }
-            assert!((80_000..90_000).contains(&seconds), "about a day");
-            let (topic, next) = fail(&next, reason);
-            assert_eq!(topic == Topic::WebhooksDead, reason == Reason::Unreachable);
-            assert_eq!(next.requests, busy.requests, "none was made");
+        let (mut topic, mut next) = fail(&busy, Reason::Unreachable);
+        assert_eq!(next.deferrals, 1, "it was busy before");
+        let mut seconds = 0;
+        while next.deferrals < DEFERRALS_MAX {
+            seconds += topic.spec().delay_seconds;
+            (topic, next) = fail(&next, Reason::Unreachable);
+            assert_eq!((next.attempt, next.last_outcome), (3, Some(AttemptOutcome::Local)));
+        }
+        assert!((80_000..90_000).contains(&seconds), "about a day");
+        assert!(matches!(fail(&next, Reason::Local).0, Topic::WebhooksDefer(_)));
+        let (topic, next) = fail(&next, Reason::Unreachable);
+        assert_eq!(topic, Topic::WebhooksDead);
+        assert_eq!(next.requests, busy.requests, "none was made");
+    }
+
+    /// After days without a route of our own, no receiver has answered yet, and some are still down.
+    #[test]
+    fn an_outage_of_our_own_brings_no_end_near() {
+        let mut delivery = Delivery { requests: 0, ..delivery(1, false) };
+        for _ in 0..2 * DEFERRALS_MAX {
+            let verdict = decide_deferral(&delivery, Reason::Local, UnixMicros(5), 12);
+            delivery = verdict.next.unwrap().1;
+        }
+        for reason in [Reason::Down, Reason::Unreachable] {
+            let topics = deferred(delivery.clone(), reason);
+            assert!(topics.len() > 80, "{reason:?}: given up after {} deferrals", topics.len());
         }
     }
 
