@@ -58,7 +58,11 @@ pub(super) struct Herald {
     context: StageContext,
     /// `true` if this member has the topic `alerts`.
     is_owner: bool,
+    /// Open alerts as far as they were received: what the sinks are sent follows from them.
     open: OpenAlerts,
+    /// Open alerts up to the end of the topic, as of the last dead letter. Received ones may be behind: an alert that
+    /// was resolved since must not hide a letter.
+    latest: OpenAlerts,
     inboxes: Vec<Inbox>,
     /// Positions of sinks that only other processes have, whose configuration is older or newer.
     absent: BTreeMap<String, Offset>,
@@ -126,11 +130,14 @@ impl Handler for Herald {
 
     fn step(&mut self, records: &[Arc<Record>], _member: &mut Member<'_>) -> Result<Plan, Error> {
         let (mut step, mut raised) = (Step::default(), BTreeSet::new());
+        let has_letters = records.iter().any(|record| record.from != ALERTS);
+        // If the process stops before the alerts are read, letters are left to the next run.
+        let takes_letters = has_letters && self.read_latest()?;
         for record in records {
             if record.from == ALERTS {
                 let letter = self.receive(record)?;
                 self.letters.extend(letter);
-            } else {
+            } else if takes_letters {
                 step.records.extend(self.raise_of(record, &mut raised)?);
                 step.take(record);
             }
@@ -191,6 +198,7 @@ impl Herald {
             context: context.clone(),
             is_owner: false,
             open: OpenAlerts::default(),
+            latest: OpenAlerts::default(),
             inboxes: alerts.sinks.iter().map(inbox).collect::<Result<_, _>>()?,
             absent: BTreeMap::new(),
             letters: Vec::new(),
@@ -227,6 +235,13 @@ impl Herald {
         Ok(None)
     }
 
+    /// Reads alerts up to the end of the topic. Returns `false` if the process stops first.
+    fn read_latest(&mut self) -> Result<bool, Error> {
+        let StageContext { log, stop, .. } = &self.context;
+        let latest = &mut self.latest;
+        Ok(retry(stop, Self::GROUP, || latest.refresh(&**log))?.is_some())
+    }
+
     /// Raises the alert of a topic with dead letters, unless it is open or in `raised`.
     fn raise_of(
         &self,
@@ -246,7 +261,7 @@ impl Herald {
         );
         let at = record.appended_at;
         let alert = Alert::raise(AlertKind::DeadLetter, None, &topic, message, at);
-        let is_known = self.open.get(&alert.alert_id).is_some();
+        let is_known = self.latest.get(&alert.alert_id).is_some();
         if is_known || !raised.insert(alert.alert_id.clone()) {
             return Ok(None);
         }

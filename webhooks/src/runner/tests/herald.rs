@@ -249,6 +249,34 @@ async fn a_topic_with_dead_letters_has_one_open_alert() {
     );
 }
 
+/// A restarted herald is behind the alerts, and may read the letter before the end of the earlier alert.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_alert_that_has_ended_hides_no_dead_letter() {
+    let dir = tempfile::tempdir().unwrap();
+    let (log, inbox) = (open(dir.path()), receiver(200).await);
+    let config = sinks(&inbox.webhook("pager"));
+    let of = schemas::Partition(0);
+    let letter = NewRecord::encode(Topic::DeadLetters, of, "", &example::dead_letter()).unwrap();
+    let other = NewRecord::encode(Topic::Alerts, of, "", &raised("a")).unwrap();
+    let running = start(&log, &config);
+    log.produce(vec![letter.clone()]).await.unwrap();
+    inbox.gets(1).await;
+    running.stop();
+    let newest = || read::<Alert>(&log, Topic::Alerts).pop().unwrap();
+    let first = newest();
+    // One poll does not reach the end of the alert.
+    log.produce(vec![other; 600]).await.unwrap();
+    write(&log, &end(&first)).await;
+    log.produce(vec![letter]).await.unwrap();
+    let running = start(&log, &config);
+    eventually("the alert of the second letter", || async {
+        let Alert { alert_id, state, .. } = newest();
+        (alert_id == first.alert_id && state == AlertState::Raised).then_some(())
+    })
+    .await;
+    running.stop();
+}
+
 /// Neither the report for a person nor the metrics contain a key.
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_of_sinks_reach_no_answer_and_no_metric() {
