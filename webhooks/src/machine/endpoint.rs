@@ -12,6 +12,8 @@ const AGAIN_MICROS: i64 = 24 * 3600 * 1_000_000;
 const SPAN_MICROS: i64 = 2048 * 1_000_000;
 /// Maximum number of failing endpoints that are tracked. Others are not reported.
 const ENDPOINTS_MAX: usize = 20_000;
+/// Time of an event that no span has.
+const NEVER: UnixMicros = UnixMicros(i64::MAX);
 
 /// An endpoint to report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,16 +36,24 @@ struct Endpoint {
 impl Endpoint {
     fn saw(&mut self, emitted_at: UnixMicros, now: UnixMicros) {
         if now >= self.span_ends {
-            let never = UnixMicros(i64::MAX);
-            let has_lapsed = now.0.saturating_sub(self.span_ends.0) >= SPAN_MICROS;
-            self.oldest = [never, if has_lapsed { never } else { self.oldest[0] }];
+            self.oldest = self.spans(now);
             self.span_ends = UnixMicros(now.0.saturating_add(SPAN_MICROS));
         }
         self.oldest[0] = self.oldest[0].min(emitted_at);
     }
 
-    fn oldest(&self) -> UnixMicros {
-        let [latest, before] = self.oldest;
+    /// Oldest event seen in the span of `now`, and in the one before.
+    fn spans(&self, now: UnixMicros) -> [UnixMicros; 2] {
+        if now < self.span_ends {
+            return self.oldest;
+        }
+        let has_lapsed = now.0.saturating_sub(self.span_ends.0) >= SPAN_MICROS;
+        [NEVER, if has_lapsed { NEVER } else { self.oldest[0] }]
+    }
+
+    /// The oldest event that waits; [`NEVER`] if none was seen lately: all were given up, or another process has them.
+    fn oldest(&self, now: UnixMicros) -> UnixMicros {
+        let [latest, before] = self.spans(now);
         latest.min(before)
     }
 }
@@ -74,7 +84,7 @@ impl Endpoints {
                 return None;
             }
             let span_ends = UnixMicros(now.0.saturating_add(SPAN_MICROS));
-            let oldest = [emitted_at, UnixMicros(i64::MAX)];
+            let oldest = [emitted_at, NEVER];
             let endpoint = Endpoint { since: now, oldest, span_ends, named_at: None };
             self.failing.insert(host.to_owned(), endpoint);
         }
@@ -86,7 +96,7 @@ impl Endpoints {
             return None;
         }
         endpoint.named_at = Some(now);
-        Some(Failing { since: endpoint.since, oldest: endpoint.oldest() })
+        Some(Failing { since: endpoint.since, oldest: endpoint.oldest(now) })
     }
 
     /// Notes a deferred event of a failing endpoint; ignores one of another endpoint.
@@ -97,8 +107,9 @@ impl Endpoints {
     }
 
     /// The oldest event that waits for any failing endpoint.
-    pub(crate) fn oldest(&self) -> Option<UnixMicros> {
-        self.failing.values().map(Endpoint::oldest).min()
+    pub(crate) fn oldest(&self, now: UnixMicros) -> Option<UnixMicros> {
+        let all = self.failing.values().map(|endpoint| endpoint.oldest(now));
+        all.filter(|oldest| *oldest < NEVER).min()
     }
 
     /// Notes an acknowledgement, which ends the failure. Returns the failure's start if it was reported.
@@ -154,9 +165,9 @@ mod tests {
         let failing = endpoints.failed("shop:443", at(60), at(2 * HOUR)).unwrap();
         assert_eq!(failing, Failing { since: at(0), oldest: at(60) }, "the others are over");
         endpoints.failed("other:443", at(30), at(2 * HOUR));
-        assert_eq!(endpoints.oldest(), Some(at(30)));
+        assert_eq!(endpoints.oldest(at(2 * HOUR)), Some(at(30)));
         endpoints.acknowledged("other:443");
-        assert_eq!(endpoints.oldest(), Some(at(60)));
+        assert_eq!(endpoints.oldest(at(2 * HOUR)), Some(at(60)));
         let mut waiting = self::endpoints();
         for minute in 0..60 {
             assert_eq!(waiting.failed("shop:443", at(-500), at(minute * 60)), None);
@@ -164,6 +175,19 @@ mod tests {
         let failing = waiting.failed("shop:443", at(60), at(HOUR)).unwrap();
         assert_eq!(failing.oldest, at(-500));
     }
+
+    #[test]
+    fn nothing_waits_for_an_endpoint_that_gets_nothing() {
+        let span = SPAN_MICROS / 1_000_000;
+        let mut endpoints = endpoints();
+        endpoints.failed("shop:443", at(0), at(0));
+        for (now, oldest) in [(-HOUR, Some(at(0))), (2 * span - 1, Some(at(0))), (2 * span, None)] {
+            assert_eq!(endpoints.oldest(at(now)), oldest, "{now}");
+        }
+        endpoints.deferred("shop:443", at(5), at(2 * span));
+        assert_eq!(endpoints.oldest(at(2 * span)), Some(at(5)));
+    }
+
     #[test]
     fn endpoints_beyond_the_limit_are_not_followed() {
         let mut endpoints = endpoints();

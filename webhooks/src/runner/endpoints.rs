@@ -144,8 +144,8 @@ impl Endpoints {
     }
 
     /// Oldest event waiting for a failing endpoint.
-    pub(super) fn oldest(&self) -> Option<UnixMicros> {
-        self.all.oldest()
+    pub(super) fn oldest(&self, now: UnixMicros) -> Option<UnixMicros> {
+        self.all.oldest(now)
     }
 }
 

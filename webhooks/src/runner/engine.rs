@@ -211,7 +211,7 @@ impl Engine {
         metrics::load(hosts.running(), hosts.waiting(), oldest_due);
         if reported_at.is_none_or(|at| at.elapsed() >= REPORTED_EVERY) {
             *reported_at = Some(Instant::now());
-            let oldest = hosts.oldest().into_iter().chain(self.endpoints().oldest()).min();
+            let oldest = hosts.oldest().into_iter().chain(self.endpoints().oldest(now)).min();
             let oldest = oldest.map_or(Duration::ZERO, |oldest| elapsed(oldest, now));
             metrics::undelivered(hosts.breakers_open(), oldest);
         }
