@@ -44,8 +44,17 @@ impl Endpoints {
         &self.open
     }
 
-    /// Replaces the open alerts by the topic's present ones.
+    /// Replaces the open alerts by the topic's present ones. An endpoint whose alert has ended meanwhile, by another
+    /// process that delivers to it or by an operator, counts as one that acknowledges.
     pub(super) fn set_open(&mut self, open: OpenAlerts) {
+        let has_ended = |host: &String| {
+            let id = Alert::id(AlertKind::EndpointFailing, None, host);
+            self.open.get(&id).is_some() && open.get(&id).is_none()
+        };
+        for host in self.shown.extract_if(.., has_ended) {
+            self.all.acknowledged(&host);
+            metrics::endpoint_failing(&host, Duration::ZERO);
+        }
         self.open = open;
         self.taken.clear();
     }
@@ -151,6 +160,8 @@ impl Endpoints {
 
 #[cfg(test)]
 mod tests {
+    use metrics_exporter_prometheus::PrometheusBuilder;
+
     use super::*;
 
     const HOST: &str = "shop.example";
@@ -179,5 +190,36 @@ mod tests {
         assert_eq!([gave_up(), gave_up()], [true, false]);
         read_again(&mut endpoints);
         assert!(endpoints.gave_up(HOST, "timeout", NOW).unwrap().is_some());
+    }
+
+    /// Another process has its partitions, and delivers to it.
+    #[test]
+    fn an_alert_that_ended_elsewhere_ends_the_failure() {
+        let minute = UnixMicros(NOW.0 + 60_000_000);
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let is_shown_as = |seconds: u32| {
+            let line = format!(
+                "tidemark_webhooks_endpoint_failing_seconds{{host=\"{HOST}\"}} {seconds}\n"
+            );
+            recorder.handle().render().contains(&line)
+        };
+        let mut endpoints = Endpoints::new(Duration::from_secs(60));
+        let failed = |endpoints: &mut Endpoints, now| {
+            let timeout = (NOW, AttemptOutcome::Timeout);
+            endpoints.attempted(HOST, timeout, now).unwrap().is_some()
+        };
+        let alert = Alert::raise(AlertKind::EndpointFailing, None, &HOST, String::new(), minute);
+        ::metrics::with_local_recorder(&recorder, || {
+            assert_eq!([NOW, minute].map(|now| failed(&mut endpoints, now)), [false, true]);
+            let mut open = OpenAlerts::default();
+            open.apply(alert.clone());
+            endpoints.set_open(open.clone());
+            assert!(is_shown_as(60));
+            open.apply(alert.resolve(String::new(), minute));
+            endpoints.set_open(open);
+        });
+        assert!(is_shown_as(0));
+        assert_eq!(endpoints.oldest(minute), None);
+        assert!(!failed(&mut endpoints, minute), "it counts anew");
     }
 }
