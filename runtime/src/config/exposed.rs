@@ -7,13 +7,13 @@ pub(super) const URL_KEY_CHARS_MIN: usize = 16;
 
 /// Returns `true` if a key names a secret.
 fn is_secret(key: &str) -> bool {
-    ["secret", "password", "api_key"].iter().any(|kind| key.ends_with(kind))
+    ["secret", "password", "api_key", "otlp_header"].iter().any(|kind| key.ends_with(kind))
 }
 
 /// Returns `true` for a URL with user information, or with a part that may be a provider's API key.
 fn is_secret_url(text: &str) -> bool {
     let Some((_, rest)) = text.split_once("://") else { return false };
-    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let (authority, path) = rest.split_once(['/', '?']).unwrap_or((rest, ""));
     let is_key = |part: &str| {
         part.len() >= URL_KEY_CHARS_MIN
             && part.chars().any(|c| c.is_ascii_digit())
