@@ -179,7 +179,7 @@ impl Reader {
 
     fn secret_text(&mut self, key: &str) -> Option<String> {
         let inline = self.optional_text(key);
-        let file = self.optional_text(&format!("{key}_file"));
+        let file = self.given_text(&format!("{key}_file"));
         let file = file.map(|path| self.located(&path));
         let text = match (inline.filter(|text| !text.is_empty()), file) {
             (Some(_), Some(_)) => {

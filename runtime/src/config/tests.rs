@@ -248,6 +248,18 @@ fn a_secret_file_of_no_use_may_be_absent() {
 }
 
 #[test]
+fn an_empty_variable_removes_a_secret_file() {
+    let text = "[admin]\nsecret_file = \"/run/secrets/admin\"\n";
+    let empty = ("TIDEMARK__ADMIN__SECRET_FILE", "");
+    let given = ("TIDEMARK__ADMIN__SECRET", "s3cret");
+    let mut source = source(text, &[empty, given]);
+    assert_eq!(source.section("admin").required_secret("secret").expose(), b"s3cret");
+    let mut without = self::source(text, &[empty]);
+    assert!(without.section("admin").shared_secret("secret").is_none());
+    assert_eq!([source, without].map(|source| source.shared.lines().len()), [0, 0]);
+}
+
+#[test]
 fn durations() {
     for (text, seconds) in [("90s", 90), ("2m", 120), ("24h", 86_400), ("1d", 86_400)] {
         assert_eq!(parse_duration(text), Some(Duration::from_secs(seconds)));
