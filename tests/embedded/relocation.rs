@@ -150,6 +150,14 @@ async fn what_is_not_a_whole_move_is_refused() {
     assert!(other.contains("import it with that version"), "{other}");
     fs::write(&manifest, text).unwrap();
 
+    // SQLite would read it into the new log.
+    let left = new.join("data/log.sqlite-wal");
+    fs::create_dir_all(new.join("data")).unwrap();
+    fs::write(&left, "of the log that was moved away").unwrap();
+    let there = exits(new, &["import", &to], 1);
+    assert!(there.contains("log.sqlite-wal is there already"), "{there}");
+    fs::remove_file(left).unwrap();
+
     // Interrupted import.
     fs::create_dir_all(new.join("data/import.part")).unwrap();
     let half = exits(new, &["run"], 1);

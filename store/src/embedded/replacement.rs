@@ -39,12 +39,13 @@ impl Replacement {
     /// [`Replacement::finish`] returns. Blocks.
     ///
     /// # Errors
-    /// As [`EmbeddedStore::open`].
+    /// As [`EmbeddedStore::open`]; [`Error::Fatal`] if the old file was moved away without the one beside it.
     pub fn begin(dir: &Path) -> Result<Self, Error> {
         // A killed process may have left new tables.
         remove(dir).map_err(|cause| failed(dir, cause))?;
-        let new = dir.join(NEW_FILE);
-        keep_pruned(&dir.join(FILE), &new)?;
+        let (old, new) = (dir.join(FILE), dir.join(NEW_FILE));
+        refuse_left(&old)?;
+        keep_pruned(&old, &new)?;
         let store = EmbeddedStore::open_file(new)?;
         Ok(Self { dir: dir.to_owned(), store: Some(store) })
     }
@@ -101,6 +102,23 @@ fn failed(dir: &Path, cause: std::io::Error) -> Error {
     Error::Fatal(Cause::of(cause).context(what))
 }
 
+/// Refuses a log of old tables that are not there: SQLite would read it into the new ones.
+fn refuse_left(old: &Path) -> Result<(), Error> {
+    if old.exists() {
+        return Ok(());
+    }
+    for left in ["-wal", "-journal"].map(|end| old.with_file_name(format!("{FILE}{end}"))) {
+        if left.metadata().is_ok_and(|file| file.len() > 0) {
+            let what = format!(
+                "{} is a part of tables that were moved away, and would overwrite the new ones: move it to them",
+                left.display()
+            );
+            return Err(Error::Fatal(what.into()));
+        }
+    }
+    Ok(())
+}
+
 /// Creates the new file with the old one's `pruned_before`, if the old one has it. An unreadable old file
 /// has none: [`Replacement::finish`] refuses it.
 fn keep_pruned(old: &Path, new: &Path) -> Result<(), Error> {
@@ -114,7 +132,8 @@ fn keep_pruned(old: &Path, new: &Path) -> Result<(), Error> {
 
 /// Copies the rows of the old file that the new one does not have.
 fn keep_rows(old: &Path, new: &Path) -> Result<Kept, Error> {
-    const ADVICE: &str = "move it away to do without the rows that the log no longer has";
+    const ADVICE: &str =
+        "move it away, and its -wal, to do without the rows that the log no longer has";
     let damaged = |error: Error| error.context(format!("{} ({ADVICE})", old.display()));
     // Brings the old file to this program's form, and removes its WAL: SQLite would take it for
     // that of the new file.
@@ -251,6 +270,28 @@ mod tests {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(store.apply(vec![order(1, OrderStatus::Paid, 1)])).unwrap();
         drop(store);
+        assert_eq!(statuses(dir.path()), [OrderStatus::Paid]);
+    }
+
+    /// SQLite would read it into the new tables, which would then have the rows of the old ones.
+    #[test]
+    fn the_log_of_moved_tables_is_refused() {
+        let [old, dir] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let store = EmbeddedStore::open(old.path()).unwrap();
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(store.apply(vec![order(1, OrderStatus::Pending, 1)])).unwrap();
+        // As a killed process leaves it, and an operator who moves the tables alone.
+        let left = format!("{FILE}-wal");
+        std::fs::copy(old.path().join(&left), dir.path().join(&left)).unwrap();
+        let refused = Replacement::begin(dir.path()).unwrap_err();
+        assert!(refused.to_string().contains("move it to them"), "{refused}");
+        assert_eq!(files(dir.path()), [left.as_str()]);
+
+        std::fs::write(dir.path().join(&left), "").unwrap();
+        let replacement = Replacement::begin(dir.path()).unwrap();
+        let rows = vec![order(1, OrderStatus::Paid, 2)];
+        runtime.block_on(replacement.store().unwrap().apply(rows)).unwrap();
+        replacement.finish().unwrap();
         assert_eq!(statuses(dir.path()), [OrderStatus::Paid]);
     }
 

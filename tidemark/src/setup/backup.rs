@@ -25,7 +25,7 @@ use crate::settings::Settings;
 
 /// The files of both back ends, and suffixes of SQLite's files.
 const FILES: [&str; 2] = [log::embedded::FILE, tables_file::FILE];
-const BESIDE: [&str; 4] = ["", "-wal", "-shm", "-journal"];
+pub(super) const BESIDE: [&str; 4] = ["", "-wal", "-shm", "-journal"];
 /// Number of changelog entries read at once.
 const PAGE: usize = 4096;
 

@@ -21,6 +21,7 @@ use super::readings::Continued;
 use super::{UNDER_WAY, groups};
 use crate::back_end::data_folder;
 use crate::settings::Settings;
+use crate::setup::backup::BESIDE;
 
 /// Number of waiting records, and of their bytes, from which on they are appended.
 const RECORDS_AT_ONCE: usize = 4096;
@@ -202,8 +203,9 @@ fn make_room(files: &[&str], data: &Path, staging: &Path) -> anyhow::Result<Opti
     }
     data_folder::prepare(data).with_context(|| format!("cannot make {}", data.display()))?;
     let lock = Lock::take(data)?;
-    for file in files {
-        let path = data.join(file);
+    // SQLite would read the log of a file that was moved away into the new one.
+    for (file, end) in files.iter().flat_map(|file| BESIDE.map(|end| (file, end))) {
+        let path = data.join(format!("{file}{end}"));
         if !path.exists() {
             continue;
         }
