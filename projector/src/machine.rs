@@ -85,6 +85,17 @@ pub(super) fn position(of: TopicPartition, next: Offset) -> Position {
     Position { topic: of.topic, partition: of.partition, next: next.0 }
 }
 
+/// Leaves out the positions that the tables are past. A process that was frozen, or that follows the log beside a
+/// projector, would take them back, and the tables would seem to lack rows.
+pub(super) fn forward(positions: Vec<Position>, known: &[Position]) -> Vec<Position> {
+    let is_past = |position: &Position, known: &Position| {
+        (known.topic, known.partition) == (position.topic, position.partition)
+            && known.next > position.next
+    };
+    let is_kept = |position: &Position| !known.iter().any(|known| is_past(position, known));
+    positions.into_iter().filter(is_kept).collect()
+}
+
 /// Describes rows that the tables lack and that would never be written: those of the first partition in which the
 /// group is past the position of the tables, if there is one.
 pub(super) fn lacking(assigned: &[Assigned], positions: &[Position]) -> Option<String> {

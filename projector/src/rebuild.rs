@@ -11,7 +11,7 @@ use store::{Change, Origin, Position, Store, coalesce, retry};
 use tokio::runtime::Handle;
 
 use super::Error;
-use super::machine::position;
+use super::machine::{forward, position};
 use super::scan::{BATCH_MAX, Positions, Report, Scan, changes};
 
 /// Interval at which [`follow`] polls a log without new records.
@@ -133,7 +133,8 @@ pub fn follow(
             }
         }
         if !is_idle {
-            let positions = positions(&from);
+            let known = handle.block_on(retry(|| store.positions()))?;
+            let positions = forward(positions(&from), &known);
             handle.block_on(retry(|| store.set_positions(&positions)))?;
             handle.block_on(retry(|| store.flush()))?;
         }

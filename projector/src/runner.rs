@@ -13,7 +13,7 @@ use tracing::Level;
 
 use super::life::{self, Event};
 use super::machine::call_size::CallSize;
-use super::machine::{TOPICS, lacking, plan_change, position};
+use super::machine::{TOPICS, forward, lacking, plan_change, position};
 use super::upkeep::Upkeep;
 use super::{Error, GROUP};
 use crate::metrics::{APPLY_RETRIES, APPLY_SECONDS, FLUSH_SECONDS, ROWS_APPLIED};
@@ -170,6 +170,7 @@ impl Projector {
         let position = |(of, next): &(TopicPartition, Committed)| position(*of, next.offset);
         let positions: Vec<_> = self.batch.read.offsets.iter().map(position).collect();
         let flushed = available(self.handle.block_on(async {
+            let positions = forward(positions, &self.store.positions().await?);
             self.store.set_positions(&positions).await?;
             self.store.flush().await
         }))?;
@@ -296,6 +297,23 @@ mod tests {
         assert!(matches!(refused, Err(Error::Unfit(_))), "{refused:?}");
         set(8);
         assert!(projector.are_checked().unwrap());
+    }
+
+    /// Another process has passed it while it was frozen, and its step will be fenced only after the flush.
+    #[test]
+    fn a_flush_takes_no_position_back() {
+        let (dir, runtime) = (tempfile::tempdir().unwrap(), Runtime::new().unwrap());
+        let store = Arc::new(EmbeddedStore::open(dir.path()).unwrap());
+        let mut projector = projector(store.clone(), &runtime);
+        let of = |number| TopicPartition { topic: Topic::Orders, partition: Partition(number) };
+        let next = |offset| Committed { offset: Offset(offset), metadata: String::new() };
+        let passed = position(of(0), Offset(9));
+        runtime.block_on(store.set_positions(&[passed])).unwrap();
+        projector.batch.read.offsets = vec![(of(0), next(7)), (of(1), next(3))];
+        assert!(projector.flush().unwrap());
+        let mut found = runtime.block_on(store.positions()).unwrap();
+        found.sort_by_key(|at| at.partition);
+        assert_eq!(found, [passed, position(of(1), Offset(3))]);
     }
 
     #[test]

@@ -150,6 +150,27 @@ fn a_rebuild_takes_no_position_back() {
     assert_eq!(found.map(|at| at.next), Some(end().0));
 }
 
+/// Processes that use the new tables already have read further: their positions stay.
+#[test]
+fn tables_that_follow_take_no_position_back() {
+    let shop = Shop::new();
+    let (first, rest) = (&history()[..100], &history()[100..]);
+    shop.produce(first.to_vec());
+    let new = EmbeddedStore::open(&shop.dir.path().join("new")).unwrap();
+    let rebuilt = shop.rebuild(&new).unwrap();
+    shop.produce(rest.to_vec());
+    let of = TopicPartition { topic: Topic::Orders, partition: Partition(0) };
+    let (handle, end) = (shop.runtime.handle(), shop.log.bounds(of).unwrap().end);
+    let further = Position { topic: of.topic, partition: of.partition, next: end.0 + 1 };
+    handle.block_on(new.set_positions(&[further])).unwrap();
+    let report = &mut |at: tidemark_projector::Followed| {
+        if at.has_everything { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    tidemark_projector::follow(&shop.log, &new, handle, rebuilt.ends, report).unwrap();
+    let positions = handle.block_on(new.positions()).unwrap();
+    assert!(positions.contains(&further), "{positions:?}");
+}
+
 /// A long rebuild does not start again because the tables were unavailable for a moment.
 #[test]
 fn a_rebuild_waits_for_tables_that_are_away() {
