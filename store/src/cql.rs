@@ -25,7 +25,7 @@ mod write;
 
 use std::collections::BTreeSet;
 use std::future::Future;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use runtime::clock::{Clock as _, SystemClock};
@@ -70,6 +70,8 @@ struct Tables {
     known: KnownPartitions,
     emptied: Emptied,
     requests: AtomicU64,
+    /// Latest write time of an origin or a position, of those read or written.
+    noted_at: AtomicI64,
     /// Turns of the requests, in tests.
     turns: OnceLock<Arc<dyn Turns>>,
 }
@@ -87,10 +89,19 @@ impl CqlStore {
         migration::check(&session, config).await?;
         let prepared = Prepared::new(&session, &config.keyspace).await?;
         let (chains, known) = (Recent::default(), KnownPartitions::default());
-        let (emptied, requests, turns) = Default::default();
+        let (emptied, requests, noted_at, turns) = Default::default();
         let keyspace = config.keyspace.clone();
-        let tables =
-            Tables { session, keyspace, prepared, chains, known, emptied, requests, turns };
+        let tables = Tables {
+            session,
+            keyspace,
+            prepared,
+            chains,
+            known,
+            emptied,
+            requests,
+            noted_at,
+            turns,
+        };
         Ok(Self { tables: Arc::new(tables) })
     }
 

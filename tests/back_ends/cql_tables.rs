@@ -6,11 +6,14 @@ mod between;
 use runtime::clock::{Clock as _, SystemClock};
 use schemas::record::{Attempt, Deposit, Order, Transfer, example};
 use schemas::{
-    Blockchain, DepositId, OrderStatus, TransferId, TransferStatus, UnixMicros, UnixSeconds,
+    Blockchain, DepositId, Incarnation, OrderStatus, Partition, Topic, TransferId, TransferStatus,
+    UnixMicros, UnixSeconds,
 };
 use store::cql::{CqlStore, Migrated, Pending, migrate, pending};
 use store::prune::{Day, Kept, Removed, WithoutExport};
-use store::{Change, DepositFilter, Error, OrderFilter, Page, Store, TransferFilter};
+use store::{
+    Change, DepositFilter, Error, OrderFilter, Origin, Page, Position, Store, TransferFilter,
+};
 use testkit::tables::{CQL, Tables, cql};
 use uuid::Uuid;
 
@@ -83,6 +86,33 @@ async fn tables_of_another_version_are_refused() {
     assert!(both.0.is_ok() && both.1.is_ok(), "{both:?}");
     let store = CqlStore::open(&config).await.unwrap();
     store.apply(vec![Change::Chain(example::chain_progress())]).await.unwrap();
+}
+
+/// The process that wrote before may have a clock that is ahead: the servers would keep what it wrote.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_is_behind_sets_positions() {
+    let tables = Tables::new(CQL);
+    let store = tables.open().await;
+    let (name, session) = (cql::name(tables.dir()).unwrap(), cql::session().await);
+    let ahead = SystemClock.now().0 + 3_600_000_000;
+    for row in [
+        "positions (part, topic, partition, next) VALUES (0, 'orders', 0, 5)",
+        "origin (part, installation, incarnation) VALUES (0, 'kafka/a', 1)",
+    ] {
+        let statement = format!("INSERT INTO {name}.{row} USING TIMESTAMP {ahead}");
+        session.query_unpaged(statement, ()).await.unwrap();
+    }
+    let at = |next| Position { topic: Topic::Orders, partition: Partition(0), next };
+    let origin =
+        |second| Origin { installation: "kafka/a".to_owned(), incarnation: Incarnation(second) };
+    assert_eq!(store.positions().await.unwrap(), [at(5)]);
+    assert_eq!(store.origin().await.unwrap(), Some(origin(1)));
+    for number in [6, 7] {
+        store.set_positions(&[at(number)]).await.unwrap();
+        store.set_origin(&origin(number)).await.unwrap();
+        assert_eq!(store.positions().await.unwrap(), [at(number)]);
+        assert_eq!(store.origin().await.unwrap(), Some(origin(number)));
+    }
 }
 
 /// A list entry may be stale, for example by a missed deletion. Lists check the records themselves.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use async_trait::async_trait;
@@ -187,23 +188,24 @@ impl Store for CqlStore {
     async fn origin(&self) -> Result<Option<Origin>, Error> {
         let start = PagingState::start();
         let (rows, _) = self.tables.page(Statement::SelectOrigin, &[Int(0)], 1, start).await?;
-        let found = rows.maybe_first_row::<(String, i64)>().map_err(bad_row)?;
-        Ok(found.map(|(installation, number)| Origin {
-            installation,
-            incarnation: Incarnation(number),
+        let found = rows.maybe_first_row::<(String, i64, i64)>().map_err(bad_row)?;
+        Ok(found.map(|(installation, number, at)| {
+            self.tables.noted_at.fetch_max(at, Ordering::Relaxed);
+            Origin { installation, incarnation: Incarnation(number) }
         }))
     }
 
     async fn set_origin(&self, origin: &Origin) -> Result<(), Error> {
         let installation = Text(origin.installation.clone());
-        let at = BigInt(SystemClock.now().0);
+        let at = BigInt(self.tables.note_now());
         let rows = vec![vec![Int(0), installation, BigInt(origin.incarnation.0), at]];
         self.tables.write(&Write { statement: Statement::InsertOrigin, rows }).await
     }
 
     async fn positions(&self) -> Result<Vec<Position>, Error> {
         let read = |rows: &QueryRowsResult| {
-            read_rows(rows, |(topic, partition, next): (String, i32, i64)| {
+            read_rows(rows, |(topic, partition, next, at): (String, i32, i64, i64)| {
+                self.tables.noted_at.fetch_max(at, Ordering::Relaxed);
                 let partition = Partition(partition.cast_unsigned());
                 Ok(Topic::named(&topic).map(|topic| Position { topic, partition, next }))
             })
@@ -215,7 +217,7 @@ impl Store for CqlStore {
         if positions.is_empty() {
             return Ok(());
         }
-        let at = SystemClock.now().0;
+        let at = self.tables.note_now();
         let row = |position: &Position| {
             let Position { topic, partition, next } = position;
             let (topic, partition) = (topic.name().to_owned(), partition.0.cast_signed());
@@ -321,6 +323,15 @@ where
 }
 
 impl Tables {
+    /// Write time of an origin or of positions: later than that of the present ones, which the servers would keep if
+    /// the clock of their writer was ahead of this one.
+    fn note_now(&self) -> i64 {
+        let after = self.noted_at.load(Ordering::Relaxed).saturating_add(1);
+        let at = SystemClock.now().0.max(after);
+        self.noted_at.fetch_max(at, Ordering::Relaxed);
+        at
+    }
+
     async fn order(&self, id: OrderId) -> Result<Option<OrderRow>, Error> {
         let values = [CqlValue::Uuid(id.0)];
         let (mut found, mut from) = (None, Some(PagingState::start()));

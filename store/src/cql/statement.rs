@@ -149,8 +149,8 @@ statements! {
     ScanTransfers = scan("transfer_id, record, attempt_record", "transfers"),
     ScanChains = scan("record", "chains"),
     SelectPruned = select("created_before", "pruned", "part"),
-    SelectOrigin = select("installation, incarnation", "origin", "part"),
-    SelectPositions = select("topic, partition, next", "positions", "part"),
+    SelectOrigin = select("installation, incarnation, writetime(incarnation)", "origin", "part"),
+    SelectPositions = select("topic, partition, next, writetime(next)", "positions", "part"),
 }
 
 impl Statement {
