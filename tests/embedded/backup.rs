@@ -222,6 +222,14 @@ async fn what_is_no_backup_of_this_shop_is_refused() {
     assert!(shop.start().await.stop().await.success());
     fs::create_dir(shop.path("data/restore.part")).unwrap();
     assert!(shop.exits(&["run"], 1).contains("run `tidemark restore` again"));
+    // A restore that fails after it leaves the refusal, because the old files may be aside.
+    let kept = shop.path("kept");
+    shop.exits(&["backup", kept.to_str().unwrap()], 0);
+    let in_the_way = shop.path("data/restore.part/log.sqlite");
+    fs::create_dir(&in_the_way).unwrap();
+    shop.exits(&["restore", kept.to_str().unwrap()], 1);
+    assert!(in_the_way.exists());
+    fs::remove_dir(in_the_way).unwrap();
     fs::remove_dir(shop.path("data/restore.part")).unwrap();
     assert!(shop.start().await.stop().await.success());
 }

@@ -73,8 +73,12 @@ pub(crate) fn restore(settings: &Settings, from: &Path) -> anyhow::Result<Outcom
     tables_file::check_whole(from)?;
     let gap = Gap::of(&copy, data, SystemClock.now())?;
     let staging = data.join(data_folder::RESTORE_STAGING);
+    // An interrupted restore may have set the old files aside: without the folder a start would make empty ones.
+    let is_left = staging.exists();
     if let Err(error) = stage(from, &staging, settings.log.layout, &copy, &gap) {
-        std::fs::remove_dir_all(&staging).with_context(|| staging.display().to_string())?;
+        if !is_left {
+            std::fs::remove_dir_all(&staging).with_context(|| staging.display().to_string())?;
+        }
         return Err(error);
     }
     let aside = data.join(format!("replaced-{}", gap.incarnation.0));
