@@ -306,8 +306,23 @@ fn sync(path: &Path) -> anyhow::Result<()> {
     synced.with_context(|| path.display().to_string())
 }
 
+/// Appends to the last name of a path, which may end in a slash.
 pub(super) fn with_ending(path: &Path, ending: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
+    let mut name = path.components().collect::<PathBuf>().into_os_string();
     name.push(ending);
     name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With the slash the copy would be made inside of the folder that it is renamed to.
+    #[test]
+    fn a_slash_at_the_end_is_no_part_of_a_name() {
+        for path in ["/mnt/a", "/mnt/a/", "/mnt/a//"] {
+            assert_eq!(with_ending(Path::new(path), ".part"), Path::new("/mnt/a.part"), "{path}");
+        }
+        assert_eq!(with_ending(Path::new("a/"), ".part"), Path::new("a.part"));
+    }
 }
