@@ -13,6 +13,7 @@ use rdkafka::producer::{DeliveryResult, ProducerContext};
 use rdkafka::statistics::{self, Statistics};
 use rdkafka::topic_partition_list::TopicPartitionList;
 use rdkafka::types::RDKafkaRespErr;
+use schemas::Topic;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::name::Names;
@@ -130,13 +131,15 @@ pub(crate) struct Membership {
     positions: Mutex<HashMap<TopicPartition, Offset>>,
     /// `true` if all records delivered to the member are committed.
     is_at_rest: AtomicBool,
+    /// This member's part of the metric of the lag.
+    lags: Mutex<HashMap<Topic, u32>>,
 }
 
 impl MemberContext {
     pub(crate) fn new(names: Arc<Names>, group: &'static str) -> Self {
-        let (notices, positions) = Default::default();
+        let (notices, positions, lags) = Default::default();
         let (leaving, is_at_rest) = Default::default();
-        let kind = Membership { names, group, notices, leaving, positions, is_at_rest };
+        let kind = Membership { names, group, notices, leaving, positions, is_at_rest, lags };
         Self { last: LastError::default(), kind }
     }
 
@@ -173,10 +176,28 @@ impl Kind for Membership {
                 Some(lag(*positions.get(&of)?, is_at_rest, partition))
             };
             let lags = topic.partitions.values().filter_map(lag);
-            let lag = u32::try_from(lags.sum::<i64>()).unwrap_or(u32::MAX);
-            let labels = [("group", self.group), ("topic", of.topic.name())];
-            ::metrics::gauge!(metrics::LOG_LAG_RECORDS, &labels).set(f64::from(lag));
+            self.show_lag(of.topic, u32::try_from(lags.sum::<i64>()).unwrap_or(u32::MAX));
         }
+    }
+}
+
+impl Membership {
+    /// Replaces this member's part of the gauge, which the workers of a process share: a set value would be that of
+    /// the last one alone.
+    fn show_lag(&self, topic: Topic, lag: u32) {
+        let before = lock(&self.lags).insert(topic, lag).unwrap_or_default();
+        let labels = [("group", self.group), ("topic", topic.name())];
+        let gauge = ::metrics::gauge!(metrics::LOG_LAG_RECORDS, &labels);
+        gauge.increment(f64::from(lag.saturating_sub(before)));
+        gauge.decrement(f64::from(before.saturating_sub(lag)));
+    }
+}
+
+/// Withdraws the member's part of the gauge: others read its partitions.
+impl Drop for Membership {
+    fn drop(&mut self) {
+        let topics: Vec<_> = lock(&self.lags).keys().copied().collect();
+        topics.into_iter().for_each(|topic| self.show_lag(topic, 0));
     }
 }
 
@@ -328,6 +349,9 @@ impl ProducerContext for ProduceContext {
 
 #[cfg(test)]
 mod tests {
+    use metrics_exporter_prometheus::PrometheusBuilder;
+    use schemas::{Layout, Partition};
+
     use super::*;
 
     #[test]
@@ -352,6 +376,43 @@ mod tests {
         // Nothing was fetched yet.
         partition.ls_offset = -1001;
         assert_eq!(lag(Offset(60), false, &partition), 0);
+    }
+
+    #[test]
+    fn the_lag_is_that_of_all_workers_of_a_process() {
+        let names = Arc::new(Names::new("", &Layout { lanes: 1, orders: 2, webhooks: 1 }));
+        let member = |number| {
+            let member = MemberContext::new(names.clone(), "g");
+            let of = TopicPartition { topic: Topic::Orders, partition: Partition(number) };
+            member.note_positions(std::iter::once((of, Offset(0))));
+            member
+        };
+        let measured = |member: &MemberContext, number: i32, end: i64| {
+            let mut partition = statistics::Partition::default();
+            (partition.partition, partition.ls_offset) = (number, end);
+            let mut topic = statistics::Topic::default();
+            topic.partitions.insert(number, partition);
+            let mut statistics = Statistics::default();
+            statistics.topics.insert(Topic::Orders.name().to_owned(), topic);
+            member.kind.measured(&statistics);
+        };
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let assert_shown = |lag: &str| {
+            let text = recorder.handle().render();
+            let line = format!("tidemark_log_lag_records{{group=\"g\",topic=\"orders\"}} {lag}");
+            assert!(text.lines().any(|found| found == line), "{line} in {text}");
+        };
+        ::metrics::with_local_recorder(&recorder, || {
+            let (one, other) = (member(0), member(1));
+            for (member, number, end, sum) in
+                [(&one, 0, 5, "5"), (&other, 1, 0, "5"), (&other, 1, 2, "7"), (&one, 0, 1, "3")]
+            {
+                measured(member, number, end);
+                assert_shown(sum);
+            }
+            drop(one);
+            assert_shown("2");
+        });
     }
 
     #[test]
