@@ -36,14 +36,15 @@ fn units_run_known_commands() {
     for (units, sections) in [(one, secrets.clone()), (staged, secrets + servers)] {
         std::fs::write(&config, sections).unwrap();
         for unit in units {
-            assert_eq!(unit.len(), 2, "a check and a start: {unit:?}");
+            // RestartPreventExitStatus= is about the exit of ExecStart= alone: a refusal by ExecStartPre= would be
+            // repeated for ever.
+            assert_eq!(unit.len(), 1, "a start alone: {unit:?}");
             for arguments in &unit {
                 let arguments = arguments.iter().map(|word| match word.as_str() {
                     CONFIG => config.to_str().unwrap(),
                     other => other,
                 });
-                // With the flag, the start command ends after its check, too.
-                let arguments = arguments.filter(|word| *word != "--check-config");
+                // With the flag, the start command ends after its check.
                 let arguments = arguments.chain(["--check-config"]);
                 let output = Command::new(executable()).args(arguments).output().unwrap();
                 assert!(output.status.success(), "{}", text(&output));
