@@ -20,10 +20,12 @@ FROM debian:bookworm-slim
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends ca-certificates libssl3 \
     && rm -rf /var/lib/apt/lists/* \
-    && useradd --system --uid 10001 --create-home --home-dir /var/lib/tidemark tidemark
+    && useradd --system --uid 10001 --create-home --home-dir /var/lib/tidemark tidemark \
+    && install --directory --owner=tidemark --mode=0700 /var/lib/tidemark/data
 COPY --from=build /src/target/release/tidemark /usr/local/bin/tidemark
 USER tidemark
-# The embedded back ends, where they are used, keep their data here: it is a volume's place, wherever the configuration file is.
+# The embedded back ends, where they are used, keep their data here: it is a volume's place, wherever the configuration
+# file is. A volume takes its owner from the folder: without one it would be root's.
 ENV TIDEMARK__DATA__DIR=/var/lib/tidemark/data
 WORKDIR /var/lib/tidemark
 # The API, and metrics with readiness.

@@ -142,6 +142,16 @@ fn the_image_has_every_file_that_is_compiled_in() {
     assert!(lines.eq(["docs/*"]), "a folder that is left out cannot have files that are not");
 }
 
+/// A volume is made with the owner of the folder that it covers, or for root if the image has none.
+#[test]
+fn the_place_of_a_volume_belongs_to_the_user() {
+    let dockerfile = read("Dockerfile");
+    let after = |start: &str| dockerfile.lines().find_map(|line| line.strip_prefix(start)).unwrap();
+    let (user, folder) = (after("USER "), after("ENV TIDEMARK__DATA__DIR="));
+    let made = format!("install --directory --owner={user} --mode=0700 {folder}\n");
+    assert!(dockerfile.contains(&made), "{made}");
+}
+
 #[test]
 fn versions_are_those_of_the_tests() {
     let compose = compose();
