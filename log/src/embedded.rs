@@ -53,7 +53,7 @@ use super::{
 use runtime::{Clock, Readiness};
 
 /// File that is locked while a process has the folder open.
-const LOCK_FILE: &str = "log.lock";
+pub const LOCK_FILE: &str = "log.lock";
 /// Default session time-out: a member of a group that does not poll for longer loses its partitions.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -3,7 +3,8 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::path::PathBuf;
+use std::os::unix::fs::{MetadataExt, chown};
+use std::path::{Path, PathBuf};
 
 use devnet::{Chain as Node, Devnet};
 use reqwest::{Method, StatusCode};
@@ -64,6 +65,17 @@ impl Shop {
     }
 }
 
+/// Makes the data folder that of another user, as a service's is for root. Only root may: for others it remains theirs.
+pub(crate) fn give_away(data: &Path) {
+    drop(chown(data, Some(1), None));
+}
+
+/// Checks that a file in the data folder has the folder's owner.
+pub(crate) fn assert_owned(data: &Path, file: &str) {
+    let owner = |path: &Path| fs::metadata(path).unwrap().uid();
+    assert_eq!(owner(&data.join(file)), owner(data), "{file}");
+}
+
 async fn attach(client: &Client, transfer: &Value, order: &str) -> (StatusCode, String) {
     let path = format!("/api/v1/admin/transfers/{transfer}/attach");
     let body = json!({ "order_id": order, "accept_less": true }).to_string();
@@ -99,8 +111,13 @@ async fn a_restore_gives_no_name_a_second_time() {
     assert!(busy.contains("is in use by another process"), "{busy}");
     tidemark.kill();
 
+    let data = shop.path("data");
+    give_away(&data);
     let restored = shop.exits(&["restore", backup], 0);
     assert!(restored.contains("restored from the backup of "), "{restored}");
+    for file in ["log.sqlite", "tables.sqlite", "log.lock"] {
+        assert_owned(&data, file);
+    }
     let tidemark = shop.start().await;
     let client = tidemark.client();
     // The chain is scanned again: the same payments, whose orders are lost.

@@ -2,10 +2,12 @@
 
 use std::fs::{DirBuilder, Permissions};
 use std::io::Result;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 
 use anyhow::bail;
+use log::embedded::LOCK_FILE;
+use rustix::process::geteuid;
 
 /// Folder in which a restore makes its files, in the data folder.
 pub(crate) const RESTORE_STAGING: &str = "restore.part";
@@ -32,6 +34,18 @@ pub(crate) fn prepare(dir: &Path) -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// Gives files that a command made in the folder to its owner. The service could not open those that root made.
+pub(crate) fn hand_over(dir: &Path, files: &[&str]) -> Result<()> {
+    if !geteuid().is_root() {
+        return Ok(());
+    }
+    let owner = std::fs::metadata(dir)?;
+    let files = files.iter().chain(&[LOCK_FILE]).map(|file| dir.join(file));
+    files
+        .filter(|file| file.exists())
+        .try_for_each(|file| chown(file, Some(owner.uid()), Some(owner.gid())))
 }
 
 /// Checks that no restore or import was interrupted: after one, files may be missing, and a start would create empty

@@ -284,6 +284,7 @@ fn replace(data: &Path, staging: &Path, aside: &Path) -> anyhow::Result<bool> {
         std::fs::rename(&new, data.join(name)).with_context(|| new.display().to_string())?;
         sync(data)?;
     }
+    data_folder::hand_over(data, &FILES).with_context(|| data.display().to_string())?;
     std::fs::remove_dir_all(staging).with_context(|| staging.display().to_string())?;
     Ok(has_replaced)
 }

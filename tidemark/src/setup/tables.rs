@@ -5,20 +5,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use clap::Args;
 use log::Log;
 use projector::Verified;
 use runtime::{Readiness, telemetry};
 use store::config::{BackEnd, CqlConfig, check_keyspace};
 use store::cql::CqlStore;
-use store::embedded::{EmbeddedStore, Kept, Replacement, are_in, create_dropped};
+use store::embedded::{EmbeddedStore, FILE, Kept, Replacement, are_in, create_dropped};
 use store::{Defect, Store};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use super::{Different, Outcome, misuse};
-use crate::back_end::{fit, open_existing_log, open_tables};
+use crate::back_end::{data_folder, fit, open_existing_log, open_tables};
 use crate::output::{Progress, print};
 use crate::process::stop_signal;
 use crate::settings::Settings;
@@ -157,6 +157,7 @@ fn replace(dir: &std::path::Path, log: &Arc<dyn Log>, mut shown: Shown) -> anyho
     let replacement = Replacement::begin(dir)?;
     let (made, _) = make(&**log, replacement.store()?, &mut shown)?;
     let Kept { orders, deposits, transfers, attempts, chains } = replacement.finish()?;
+    data_folder::hand_over(dir, &[FILE]).with_context(|| dir.display().to_string())?;
     let kept = format!(
         "kept what the log no longer has: {orders} orders, {deposits} deposits, {transfers} transfers, {attempts} \
          attempts, {chains} chains"

@@ -189,6 +189,8 @@ impl Target {
         }
         // A start is refused while the staging folder exists.
         if self.lock.is_some() {
+            let handed_over = data_folder::hand_over(&self.data, &self.files);
+            handed_over.with_context(|| self.data.display().to_string())?;
             let removed = std::fs::remove_dir_all(&self.staging);
             removed.with_context(|| self.staging.display().to_string())?;
         }
