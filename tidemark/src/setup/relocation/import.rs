@@ -80,9 +80,10 @@ fn check_taken(manifest: &Manifest, dealing: Dealing) -> anyhow::Result<()> {
         for topic in inputs.iter().filter(|topic| !dealing.keeps(**topic)) {
             if let Some(of) = untaken_of(manifest, group, *topic) {
                 bail!(
-                    "records of {of} wait for the processor, and another layout gives them no order: run \
-                     `tidemark run processor` alone where they were exported, stop it when `tidemark status` shows no lag \
-                     for it, and export again; or keep the layout ([log] lanes = {lanes}, order_partitions = {orders})"
+                    "records of {of} wait for the processor, and another layout gives them no order: start the \
+                     exported installation again (on Kafka `tidemark run processor` alone), stop it when \
+                     `tidemark status` shows no lag for the processor, and export again; or keep the layout ([log] \
+                     lanes = {lanes}, order_partitions = {orders})"
                 );
             }
         }
@@ -388,4 +389,28 @@ fn newest(files: &Files, of: TopicPartition) -> anyhow::Result<Vec<Entry>> {
         };
     }
     Ok(newest.into_iter().map(|(key, value)| Entry { key, value }).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::Layout;
+
+    use super::*;
+
+    /// Files cannot be read by a process of one stage: `tidemark run processor` is refused there.
+    #[test]
+    fn what_waits_is_taken_where_it_was_exported() {
+        let of = Origin { installation: "embedded/7".to_owned(), incarnation: Incarnation(0) };
+        let from = Layout { lanes: 1, orders: 4, webhooks: 2 };
+        let mut manifest = Manifest::new(of, from, String::new());
+        let topic = Topic::TransfersRaw.name().to_owned();
+        manifest.parts.push(Part { topic, partition: 0, records: 1, last: 0, has_expired: false });
+        check_taken(&manifest, Dealing { from, to: from }).unwrap();
+        let to = Layout { lanes: 4, ..from };
+        let refused = check_taken(&manifest, Dealing { from, to }).unwrap_err().to_string();
+        let advice =
+            "start the exported installation again (on Kafka `tidemark run processor` alone)";
+        assert!(refused.contains(advice), "{refused}");
+        assert!(refused.contains("lanes = 1, order_partitions = 4"), "{refused}");
+    }
 }
