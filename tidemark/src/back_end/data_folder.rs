@@ -2,7 +2,7 @@
 
 use std::fs::{DirBuilder, Permissions};
 use std::io::Result;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, lchown};
 use std::path::Path;
 
 use anyhow::bail;
@@ -45,7 +45,7 @@ pub(crate) fn hand_over(dir: &Path, files: &[&str]) -> Result<()> {
     let files = files.iter().chain(&[LOCK_FILE]).map(|file| dir.join(file));
     files
         .filter(|file| file.exists())
-        .try_for_each(|file| chown(file, Some(owner.uid()), Some(owner.gid())))
+        .try_for_each(|file| lchown(file, Some(owner.uid()), Some(owner.gid())))
 }
 
 /// Checks that no restore or import was interrupted: after one, files may be missing, and a start would create empty
