@@ -210,6 +210,19 @@ fn each_planted_difference_is_found_alone() {
     assert!(inputs.iter().any(|input| place.starts_with(input)), "{place}");
 }
 
+/// The log deletes progress of a lane that newer progress supersedes.
+#[test]
+fn superseded_records_are_not_missing() {
+    let run = Run::new(12, Bug::None, 0);
+    let of = largest(&run.log, Topic::Chains);
+    let whole = replay(run.dir.path(), &[]).equal();
+    let before = all(&run.log, of).len();
+    run.log.maintain().unwrap();
+    let after = all(&run.log, of).len();
+    assert!(after < before, "{after} of {before} are kept");
+    assert_eq!(replay(run.dir.path(), &[]).equal(), whole);
+}
+
 /// The record with another value of one field.
 fn other(record: &Record) -> Record {
     let value = match record.from.topic {

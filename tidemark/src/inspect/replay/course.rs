@@ -11,7 +11,7 @@ use log::config::BackEnd;
 use log::{Record, TopicPartition};
 use processor::machine::{matching, orders};
 use processor::wire::Wire;
-use schemas::{KeyKind, Layout, Partition, Stage, Topic, UnixMicros};
+use schemas::{Cleanup, KeyKind, Layout, Partition, Stage, Topic, UnixMicros};
 use tokio_util::sync::CancellationToken;
 
 use super::Options;
@@ -32,15 +32,12 @@ fn is_output_of<M: Wire>(topic: Topic) -> bool {
     is_output(topic) && (topic == Topic::DeadLetters || of_orders == is_orders)
 }
 
-/// `true` if the topic has results of the processor, not its state or the log of its steps.
+/// `true` if the topic has results of the processor, and keeps each: a compacted one deletes what is superseded, which
+/// would be missing.
 fn is_output(topic: Topic) -> bool {
-    let own = [
-        matching::State::CHANGELOG,
-        matching::State::STEPS,
-        orders::State::CHANGELOG,
-        orders::State::STEPS,
-    ];
-    topic.guide().writers.contains(&Stage::Processor) && !own.contains(&topic)
+    let is_kept = topic.spec().cleanup != Cleanup::Compact;
+    let is_steps = [matching::State::STEPS, orders::State::STEPS].contains(&topic);
+    topic.guide().writers.contains(&Stage::Processor) && is_kept && !is_steps
 }
 
 pub(super) struct Course {
@@ -85,8 +82,7 @@ impl Course {
         let is_lane_chosen = |lane: &Partition| lanes.is_empty() || lanes.contains(lane);
         let is_chosen = |topic: Topic, of: &Partition| match topic.spec().key {
             KeyKind::Lane => is_lane_chosen(of),
-            KeyKind::Chain => chains.is_empty() || chains.iter().any(|chain| chain.index() == of.0),
-            KeyKind::Order | KeyKind::Event | KeyKind::Single => true,
+            KeyKind::Order | KeyKind::Chain | KeyKind::Event | KeyKind::Single => true,
         };
         // The ends of the outputs are read before the ends of the steps: every output before its end follows from a
         // step that is replayed.
@@ -204,7 +200,8 @@ impl Course {
             for record in played.untaken.iter().filter(|_| at >= self.from) {
                 report.add(&Difference::Untaken(record))?;
             }
-            for output in played.outputs {
+            let is_compared = |output: &Output| is_output(output.record.to.topic);
+            for output in played.outputs.into_iter().filter(is_compared) {
                 self.compare(&output, at, report)?;
                 if let Some(side) = &mut side {
                     side.add(output.record)?;

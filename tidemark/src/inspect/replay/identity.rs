@@ -29,7 +29,6 @@ fn names(topic: Topic) -> &'static [&'static str] {
         ],
         Topic::DepositsCommands => &["kind", "order_id", "slot", "transfer_id", "issued_at"],
         Topic::Alerts => &["kind", "blockchain", "transfer_id", "order_id", "raised_at"],
-        Topic::Chains => &["blockchain", "lane", "updated_at"],
         Topic::DeadLetters => &["topic", "partition", "offset"],
         Topic::TransfersDetected
         | Topic::TransfersConfirmed
@@ -47,6 +46,7 @@ fn names(topic: Topic) -> &'static [&'static str] {
         | Topic::WebhooksChangelog
         | Topic::WebhooksAttempts
         | Topic::WebhooksDead
+        | Topic::Chains
         | Topic::Audit => &[],
     }
 }
