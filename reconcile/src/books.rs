@@ -108,14 +108,16 @@ pub fn compare_books(
     paid: &BTreeSet<OrderId>,
     transactions: &BTreeMap<TransferId, TxHash>,
 ) -> Joined {
-    let references: BTreeMap<&str, &Order> =
-        orders.values().map(|order| (order.merchant_order_id.as_str(), *order)).collect();
+    let mut references: BTreeMap<&str, Vec<&Order>> = BTreeMap::new();
+    for order in orders.values() {
+        references.entry(order.merchant_order_id.as_str()).or_default().push(order);
+    }
     let (mut sums, mut found) = (Sums::default(), BTreeSet::new());
     let mut differences = Vec::new();
     for book in books {
         let by_id = book.order_id.parse().ok().and_then(|id| orders.get(&id).copied());
-        let order = by_id.or_else(|| references.get(book.order_id.as_str()).copied());
-        let Some(order) = order else {
+        let named = references.get(book.order_id.as_str()).map(Vec::as_slice).unwrap_or_default();
+        let Some(order) = by_id.or_else(|| meant(book, named, paid, transactions)) else {
             let what = format!(
                 "order {}: in the books, not among the orders of the period",
                 book.order_id
@@ -140,6 +142,19 @@ pub fn compare_books(
         differences.push(difference(Kind::NotInBooks, what, cure));
     }
     Joined { totals: sums.totals(Join::Books, None), differences, waiting: 0 }
+}
+
+/// The order that a line of the books is about, of those with its reference: a repeated request or another attempt of a
+/// customer may have made several. The one that agrees, else one that must be in the books.
+fn meant<'a>(
+    book: &Book,
+    named: &[&'a Order],
+    paid: &BTreeSet<OrderId>,
+    transactions: &BTreeMap<TransferId, TxHash>,
+) -> Option<&'a Order> {
+    let agrees = named.iter().find(|order| wrong(book, order, transactions).is_none());
+    let is_paid = || named.iter().find(|order| paid.contains(&order.order_id));
+    agrees.or_else(is_paid).or(named.last()).copied()
 }
 
 /// Cure of an order that only the books have, by the service's id or the shop's own.
@@ -267,5 +282,33 @@ mod tests {
         assert_eq!(kinds("", &order, true), [Kind::NotInBooks]);
         assert_eq!(kinds("", &order, false), []);
         assert_eq!(kinds("Z-9,paid,1,", &order, false), [Kind::NotAnOrder]);
+    }
+
+    #[test]
+    fn a_line_is_of_the_order_that_agrees_with_it() {
+        use OrderStatus::{Expired, Paid};
+        let orders = |statuses: [OrderStatus; 2]| {
+            [1, 2].map(|number| Order {
+                order_id: OrderId(uuid::Uuid::from_u128(number)),
+                status: statuses[usize::from(number == 2)],
+                ..example::order()
+            })
+        };
+        let kinds = |statuses, line: &str| {
+            let orders = orders(statuses);
+            let is_paid = |order: &&Order| order.status == Paid;
+            let paid = orders.iter().filter(is_paid).map(|order| order.order_id).collect();
+            let orders = orders.iter().map(|order| (order.order_id, order)).collect();
+            let books = format!("{HEAD}{},{line}", example::order().merchant_order_id);
+            let books = read_books(&books).unwrap();
+            let joined = compare_books(&books, &orders, &paid, &BTreeMap::new());
+            joined.differences.iter().map(|one| one.kind).collect::<Vec<_>>()
+        };
+        for statuses in [[Paid, Expired], [Expired, Paid]] {
+            assert_eq!(kinds(statuses, "paid,10.5,"), []);
+            assert_eq!(kinds(statuses, "paid,10.51,"), [Kind::BooksAmount]);
+            assert_eq!(kinds(statuses, "expired,10.5,"), [Kind::NotInBooks]);
+        }
+        assert_eq!(kinds([Paid, Paid], "paid,10.5,"), [Kind::NotInBooks], "two were paid");
     }
 }
