@@ -133,6 +133,21 @@ async fn what_is_stopped_pays_nothing_until_it_ends() {
     assert!(tidemark.stop().await.success());
 }
 
+/// Without a process, no lane has read the command that begins it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_that_nobody_has_read_can_be_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(Tidemark::start(dir.path(), &[], WEBHOOK, "").await.stop().await.success());
+    stop(dir.path(), &["USDC"]);
+    assert_eq!(stop(dir.path(), &[]), "nothing is stopped\n");
+    for other in [&["DAI"][..], &["USDC", "--chain", "op"]] {
+        let refused = exits(dir.path(), &[&["stop", "--end"], other].concat(), 64);
+        assert!(refused.contains("is not stopped"), "{refused}");
+    }
+    let written = stop(dir.path(), &["USDC", "--end"]);
+    assert!(written.contains("USDC resumed: written"), "{written}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_known_contract_that_is_not_chosen_is_reported() {
     let (dir, devnet) = (tempfile::tempdir().unwrap(), node().await);

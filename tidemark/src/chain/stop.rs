@@ -12,10 +12,12 @@ use api::survey::stop_words;
 use clap::Args;
 use log::TopicPartition;
 use log::config::BackEnd;
+use processor::machine::matching;
+use processor::wire::Wire;
 use reqwest::Method;
 use runtime::{Clock, Readiness, SystemClock, telemetry};
-use schemas::record::{ChainProgress, StopScope};
-use schemas::{Address, Blockchain, Partition, Topic};
+use schemas::record::{ChainProgress, DepositCommand, DepositCommandBody, StopScope};
+use schemas::{Address, Blockchain, Layout, Partition, Topic};
 use serde_json::json;
 use url::Url;
 
@@ -62,9 +64,9 @@ pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<
         return Err(refused("is no wallet and no contract of a chain"));
     }
     if let Some(scope) = request.to_end() {
-        let source = Source::open(&settings)?;
-        let stopped = tokio::task::spawn_blocking(move || whole(&source)).await??;
-        if !stopped.values().any(|scopes| scopes.contains(&scope)) {
+        let (source, layout) = (Source::open(&settings)?, settings.log.layout);
+        let ask = move || is_stopped(&source, &layout, scope);
+        if !tokio::task::spawn_blocking(ask).await?? {
             return Err(refused("is not stopped: `tidemark stop` lists what is"));
         }
     }
@@ -90,6 +92,36 @@ pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<
     };
     let what = if end { "resumed" } else { "stopped" };
     Ok(Outcome::success(vec![format!("{} {what}: {done}", request.subject())], ""))
+}
+
+/// `true` if a stop of this scope is in force, or will be once the processor has read its command.
+///
+/// # Errors
+/// The log cannot be read; or there is no such stop, except perhaps in a record that this version cannot read.
+fn is_stopped(source: &Source, layout: &Layout, scope: StopScope) -> anyhow::Result<bool> {
+    let mut unreadable = Vec::new();
+    let stopped = in_force(source, &mut unreadable)?;
+    if stopped.values().any(|scopes| scopes.contains(&scope)) || is_asked(source, layout, scope)? {
+        return Ok(true);
+    }
+    refuse_unreadable(&unreadable).map(|()| false)
+}
+
+/// `true` if a lane has not read a command that begins this stop.
+fn is_asked(source: &Source, layout: &Layout, scope: StopScope) -> anyhow::Result<bool> {
+    let topic = Topic::DepositsCommands;
+    let lanes = topic.all_partitions(layout).map(|partition| TopicPartition { topic, partition });
+    let page = |of, from, max| source.read(of, from, max);
+    let mut is_asked = false;
+    for (of, committed) in source.committed(matching::State::GROUP, &lanes.collect::<Vec<_>>())? {
+        let start = source.bounds(of)?.start;
+        let from = committed.map_or(start, |at| at.offset.max(start));
+        let take = |_, command: DepositCommand| {
+            is_asked |= command.body == DepositCommandBody::Stop(scope);
+        };
+        read_readable(of, from, page, take, &mut Vec::new())?;
+    }
+    Ok(is_asked)
 }
 
 fn is_watched(settings: &Settings, address: Address, request: &StopRequest) -> bool {
