@@ -91,6 +91,9 @@ async fn reconcile_reads_past_a_skipped_record() {
     let printed = exits(dir, &reconcile, 1);
     let unknown = format!("NOT KNOWN: {place}: no version can read this record");
     assert!(printed.contains(&unknown), "{printed}");
+    let progress = write(dir, Topic::Chains, b"garbage").await;
+    let printed = exits(dir, &reconcile, 1);
+    assert!(printed.contains(&format!("NOT KNOWN: {progress}: ")), "{printed}");
     // A delivery of a newer version is not passed over, because that version can read it.
     let mut newer = schemas::encode(&schemas::record::example::delivery()).unwrap();
     newer[1] ^= 1;

@@ -214,6 +214,10 @@ async fn a_record_that_nobody_can_read_is_named() {
     let text = status(dir.path(), &[], 2);
     assert!(text.starts_with("UNKNOWN: 1  ") && text.contains("\n? chains/0@1: "), "{text}");
     assert!(text.contains("s old at block 21000000, confirmed 20999988"), "{text}");
+    let text = exits(dir.path(), &["chain", "status"], 1);
+    assert!(text.contains("eth: scanned to 21000000") && text.contains("chains/0@1: "), "{text}");
+    let text = exits(dir.path(), &["stop"], 1);
+    assert!(text.contains("chains/0@1: ") && !text.contains("nothing is stopped"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

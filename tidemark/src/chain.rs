@@ -23,7 +23,7 @@ use crate::back_end::open_existing_log;
 use crate::output;
 use crate::settings::Settings;
 use crate::setup::Outcome;
-use crate::tail::{Source, read_readable, refuse_unreadable};
+use crate::tail::{Source, read_readable};
 
 /// The chain to take back, and the block to take it back to.
 #[derive(Debug, Args)]
@@ -67,18 +67,18 @@ pub(crate) struct Status {
     stopped: BTreeSet<StopScope>,
 }
 
-/// Lists the chains that were scanned or are halted, one a line or as a JSON array. Also while processes run.
+/// Lists the chains that were scanned or are halted, one a line or as a JSON array. Also while processes run. Fails if
+/// a record cannot be read.
 pub(crate) fn status(settings: &Settings, is_json: bool) -> anyhow::Result<Outcome> {
     let mut unreadable = Vec::new();
     let all = all(&Source::open(settings)?, &mut unreadable)?;
-    refuse_unreadable(&unreadable)?;
     let now = SystemClock.now();
     let lines = if is_json {
         vec![Value::from_iter(all.iter().map(Status::json)).to_string()]
     } else {
         all.iter().map(|status| status.line(now)).collect()
     };
-    Ok(Outcome::success(lines, "no chain was followed yet"))
+    Ok(Outcome::readable(lines, "no chain was followed yet", &unreadable))
 }
 
 /// The chains that were scanned or are halted. Records that cannot be read are added to `unreadable`.

@@ -16,18 +16,19 @@ use crate::back_end::open_existing_log;
 use crate::output::print;
 use crate::settings::Settings;
 use crate::setup::Outcome;
-use crate::tail::{Source, read_all};
+use crate::tail::{Source, read_readable};
 
-/// All dead letters that the log still has, one a line. Also while processes run.
+/// All dead letters that the log still has, one a line. Also while processes run. Fails if one cannot be read.
 pub(crate) fn list(settings: &Settings) -> anyhow::Result<Outcome> {
     let source = Source::open(settings)?;
-    let letters = read(|of, from, max| source.read(of, from, max))?;
+    let (letters, unreadable) = read(|of, from, max| source.read(of, from, max))?;
     let line = |(offset, letter): &(Offset, DeadLetter)| {
         let DeadLetter { group, reason, failed_at, .. } = letter;
         let (time, place) = (failed_at.to_rfc3339(), letters::place(letter));
         format!("{offset} {time} {place} {group}: {reason}")
     };
-    Ok(Outcome::success(letters.iter().map(line).collect(), "there are no dead letters"))
+    let lines = letters.iter().map(line).collect();
+    Ok(Outcome::readable(lines, "there are no dead letters", &unreadable))
 }
 
 /// The dead letters to put back.
@@ -70,7 +71,7 @@ async fn replay_on(
 ) -> anyhow::Result<Progress> {
     let reader = log.clone();
     let reading = move || read(|of, from, max| reader.read(of, from, max));
-    let letters = tokio::task::spawn_blocking(reading).await??;
+    let (letters, unreadable) = tokio::task::spawn_blocking(reading).await??;
     let mut progress = Progress { back: 0, is_success: true };
     let numbers: Vec<_> = which.numbers.iter().copied().chain(which.without_original).collect();
     for number in &numbers {
@@ -78,6 +79,11 @@ async fn replay_on(
             progress.is_success = false;
             done(&format!("{number}: there is no such dead letter"));
         }
+    }
+    let may_be_wanted = which.all || !progress.is_success;
+    for line in unreadable.iter().filter(|_| may_be_wanted) {
+        progress.is_success = false;
+        done(line);
     }
     let wanted = |offset: Offset| which.all || numbers.contains(&offset.0);
     for (offset, letter) in letters.into_iter().filter(|(offset, _)| wanted(*offset)) {
@@ -109,12 +115,16 @@ async fn replay_on(
     Ok(progress)
 }
 
+/// The letters, and positions and errors of those that cannot be read.
+type Read = (Vec<(Offset, DeadLetter)>, Vec<String>);
+
 fn read(
     page: impl Fn(TopicPartition, Offset, usize) -> Result<Vec<Arc<Record>>, log::Error>,
-) -> anyhow::Result<Vec<(Offset, DeadLetter)>> {
-    let mut letters = Vec::new();
-    read_all(LETTERS, Offset(0), page, |record, letter| letters.push((record.offset, letter)))?;
-    Ok(letters)
+) -> Result<Read, log::Error> {
+    let (mut letters, mut unreadable) = (Vec::new(), Vec::new());
+    let take = |record: Arc<Record>, letter| letters.push((record.offset, letter));
+    read_readable(LETTERS, Offset(0), page, take, &mut unreadable)?;
+    Ok((letters, unreadable))
 }
 
 #[cfg(test)]
@@ -231,6 +241,24 @@ mod tests {
         let by = Asker::command_line().entry(AuditAction::ReplayDeadLetter, NOW);
         let entry = AuditEntry { order_id, command_id, subject, ..by };
         assert_eq!(audit, [entry.clone(), entry.clone(), entry]);
+    }
+
+    #[tokio::test]
+    async fn an_unreadable_letter_hides_no_other() {
+        let (log, _dir) = log();
+        let (key, value, headers) = (Vec::new(), Some(vec![9]), Headers::default());
+        log.produce(vec![NewRecord { to: LETTERS, key, value, headers }]).await.unwrap();
+        let cancel = letter(Topic::OrdersCommands, of_order(OrderCommandBody::Cancel));
+        write(&*log, &original(&*log, cancel).await).await;
+        let place = "dead-letters/0@0: ";
+        let (lines, count, is_success) = replayed(&log, these(&[1])).await;
+        assert_eq!((lines.len(), count, is_success), (1, 1, true), "{lines:?}");
+        let (lines, count, is_success) = replayed(&log, all()).await;
+        assert_eq!((lines.len(), count, is_success), (2, 1, false), "{lines:?}");
+        assert!(lines[0].starts_with(place), "{lines:?}");
+        let (lines, count, _) = replayed(&log, these(&[0])).await;
+        assert_eq!((lines.len(), count), (2, 0), "{lines:?}");
+        assert!(lines[1].starts_with(place), "{lines:?}");
     }
 
     /// Every stage may write letters, so a letter alone proves nothing. The original record proves that the content was

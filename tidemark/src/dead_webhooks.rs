@@ -21,10 +21,10 @@ use tokio::time::MissedTickBehavior;
 use url::Url;
 
 use crate::health::admin_api::Api;
-use crate::output::print;
+use crate::output::{print, say};
 use crate::settings::Settings;
 use crate::setup::Outcome;
-use crate::tail::{Source, read_all, time};
+use crate::tail::{Source, read_readable, time};
 
 /// Selection of webhooks.
 #[derive(Debug, Default, Args)]
@@ -71,26 +71,31 @@ impl From<&Filter> for redrive::Filter {
     }
 }
 
-fn read(settings: &Settings, filter: &Filter) -> anyhow::Result<Vec<(Arc<Record>, Delivery)>> {
+/// The webhooks that fit, and positions and errors of records that cannot be read.
+type Read = (Vec<(Arc<Record>, Delivery)>, Vec<String>);
+
+fn read(settings: &Settings, filter: &Filter) -> anyhow::Result<Read> {
     let (source, topic) = (Source::open(settings)?, Topic::WebhooksDead);
     let filter = redrive::Filter::from(filter);
-    let mut found = Vec::new();
+    let (mut found, mut unreadable) = (Vec::new(), Vec::new());
     for partition in topic.all_partitions(&settings.log.layout) {
         let of = TopicPartition { topic, partition };
         let page = |of, from, max| source.read(of, from, max);
-        read_all(of, source.bounds(of)?.start, page, |record, delivery| {
+        let take = |record: Arc<Record>, delivery| {
             if filter.fits(record.appended_at, &delivery) {
                 found.push((record, delivery));
             }
-        })?;
+        };
+        read_readable(of, source.bounds(of)?.start, page, take, &mut unreadable)?;
     }
     found.sort_by_key(|(record, _)| record.appended_at);
-    Ok(found)
+    Ok((found, unreadable))
 }
 
-/// Lists webhooks that fit the filter, one a line, the oldest first. Also while processes run.
+/// Lists webhooks that fit the filter, one a line, the oldest first. Also while processes run. Fails if a record cannot
+/// be read.
 pub(crate) fn list(settings: &Settings, filter: &Filter) -> anyhow::Result<Outcome> {
-    let found = read(settings, filter)?;
+    let (found, unreadable) = read(settings, filter)?;
     let line = |(record, delivery): &(Arc<Record>, Delivery)| {
         format!(
             "{} {} {} for {} after attempt {}: {} {}",
@@ -103,7 +108,7 @@ pub(crate) fn list(settings: &Settings, filter: &Filter) -> anyhow::Result<Outco
             delivery.last_status.map(|status| status.to_string()).unwrap_or_default(),
         )
     };
-    Ok(Outcome::success(found.iter().map(line).collect(), "there are none"))
+    Ok(Outcome::readable(found.iter().map(line).collect(), "there are none", &unreadable))
 }
 
 /// Admin API path of a webhook's order or transfer.
@@ -115,7 +120,7 @@ fn path(subject: Subject) -> String {
 }
 
 /// Resends the webhook of each order or transfer that has no delivery since its last webhook was given up; with
-/// `--dry-run` only lists them. Succeeds if the API refuses none.
+/// `--dry-run` only lists them. Succeeds if the API refuses none, and every record can be read.
 ///
 /// # Errors
 /// The log cannot be read, or the API does not respond or refuses the secret. A rerun skips delivered webhooks.
@@ -125,14 +130,16 @@ pub(crate) async fn redrive(
     pace: Pace,
 ) -> anyhow::Result<Outcome> {
     let api = Api::new(&settings, pace.api)?;
-    let found = tokio::task::spawn_blocking(move || read(&settings, &filter)).await??;
+    let reading = move || read(&settings, &filter);
+    let (found, unreadable) = tokio::task::spawn_blocking(reading).await??;
+    unreadable.iter().for_each(|line| say(line));
     let subjects = found.iter().filter_map(|(record, delivery)| {
         redrive::subject_of(delivery).map(|subject| (subject, record.appended_at))
     });
     let latest: BTreeMap<_, _> = subjects.collect();
     api.is_there().await?;
     let (mut sent, all) = (0_u64, latest.len());
-    let mut is_success = true;
+    let mut is_success = unreadable.is_empty();
     let mut turns = tokio::time::interval(Duration::from_secs(1) / pace.rate.get());
     // Keeps the rate also after a slow response: missed ticks are not made up for by a burst.
     turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -210,9 +217,9 @@ mod tests {
     use axum::http::{HeaderMap, Uri};
     use log::embedded::EmbeddedLog;
     use log::{Log, NewRecord};
-    use runtime::ManualClock;
+    use runtime::{ManualClock, SystemClock};
     use schemas::record::example;
-    use schemas::{Layout, TransferId};
+    use schemas::{Layout, Partition, TransferId};
 
     use super::*;
 
@@ -313,6 +320,20 @@ mod tests {
         assert!(listed[0].contains(" for b.example after attempt 2: status 503"), "{listed:?}");
         let filter = Filter { order: Some(orders[1]), outcome, ..Filter::default() };
         assert_eq!(list(&settings, &filter).unwrap().lines, ["there are none"]);
+    }
+
+    #[tokio::test]
+    async fn an_unreadable_record_hides_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = settings(dir.path(), "127.0.0.1:0");
+        let layout = settings.log.layout;
+        given_up(dir.path(), layout).await;
+        let log = EmbeddedLog::open(dir.path(), layout, Arc::new(SystemClock)).unwrap();
+        let delivery = example::delivery();
+        let garbage = NewRecord::encode(Topic::WebhooksDead, Partition(0), "x", &delivery).unwrap();
+        log.produce(vec![NewRecord { value: Some(vec![9]), ..garbage }]).await.unwrap();
+        let listed = list(&settings, &Filter::default()).unwrap();
+        assert_eq!((listed.lines.len(), listed.is_success), (5, false), "{:?}", listed.lines);
     }
 
     #[tokio::test]

@@ -216,6 +216,8 @@ struct Logged {
     orders: Orders,
     /// Chains that are not configured, and were followed in the period or after it.
     left_out: Vec<Blockchain>,
+    /// Positions and errors of records about chains that cannot be read.
+    unreadable: Vec<String>,
     /// Time from which on stages may not have processed the records yet.
     fresh_since: UnixMicros,
     /// Places of foreign records, which are not compared.
@@ -248,6 +250,7 @@ async fn compare(
              compared"
         ));
     }
+    report.unknown.extend_from_slice(&log.unreadable);
     report.skipped(&log.foreign);
     let orders = log.orders.all();
     for (published, transfers) in &log.chains {
@@ -290,7 +293,8 @@ fn read_log(
 ) -> anyhow::Result<Logged> {
     let source = Source::open(settings)?;
     let fresh_since = deliveries::fresh_since(&source, settings, now)?;
-    let left_out = left_out(&source, settings, period)?;
+    let mut unreadable = Vec::new();
+    let left_out = left_out(&source, settings, period, &mut unreadable)?;
     let mut reader = Reader::new(&source, settings.log.layout, period);
     let mut read = Vec::with_capacity(chains.len());
     for chain in chains {
@@ -301,14 +305,16 @@ fn read_log(
     let paid = transfers.filter_map(|transfer| transfer.value.order_id).collect();
     let orders = Orders::read(&mut reader, paid)?;
     let foreign = reader.into_foreign();
-    Ok(Logged { chains: read, orders, left_out, fresh_since, foreign })
+    Ok(Logged { chains: read, orders, left_out, unreadable, fresh_since, foreign })
 }
 
-/// Chains that are not configured any more, and were followed in the period or after it.
+/// Chains that are not configured any more, and were followed in the period or after it. Records that cannot be read
+/// are added to `unreadable`.
 fn left_out(
     source: &Source,
     settings: &Settings,
     period: Period,
+    unreadable: &mut Vec<String>,
 ) -> anyhow::Result<Vec<Blockchain>> {
     let configured: BTreeSet<_> =
         settings.ingest.chains.iter().map(|chain| chain.blockchain).collect();
@@ -316,9 +322,7 @@ fn left_out(
         !configured.contains(&status.blockchain)
             && status.scanned.as_ref().is_some_and(|last| last.head.timestamp >= period.from)
     };
-    let mut unreadable = Vec::new();
-    let all = chains_of_log::all(source, &mut unreadable)?.into_iter().filter(is_left_out);
-    tail::refuse_unreadable(&unreadable)?;
+    let all = chains_of_log::all(source, unreadable)?.into_iter().filter(is_left_out);
     Ok(all.map(|status| status.blockchain).collect())
 }
 

@@ -16,6 +16,7 @@ use store::config::CqlConfig;
 use store::cql::{Migrated, Pending};
 
 use crate::back_end::{IMPORTING, topic_differences};
+use crate::output::say;
 use crate::schema_registry;
 use crate::settings::Settings;
 
@@ -35,6 +36,16 @@ impl Outcome {
     pub(crate) fn success(lines: Vec<String>, otherwise: &str) -> Self {
         let lines = if lines.is_empty() { vec![otherwise.to_owned()] } else { lines };
         Self { lines, is_success: true }
+    }
+
+    /// As [`Outcome::success`], if all records could be read. Otherwise prints the unreadable ones as messages, and
+    /// fails.
+    pub(crate) fn readable(lines: Vec<String>, otherwise: &str, unreadable: &[String]) -> Self {
+        if unreadable.is_empty() {
+            return Self::success(lines, otherwise);
+        }
+        unreadable.iter().for_each(|line| say(line));
+        Self { lines, is_success: false }
     }
 }
 

@@ -188,19 +188,8 @@ impl Pages for Source {
     }
 }
 
-/// Decodes the records of a partition from `from` on. An unreadable one is an error, after all others were taken.
-pub(crate) fn read_all<T: schemas::record::Record>(
-    of: TopicPartition,
-    from: Offset,
-    page: impl Fn(TopicPartition, Offset, usize) -> Result<Vec<Arc<Record>>, Error>,
-    take: impl FnMut(Arc<Record>, T),
-) -> anyhow::Result<()> {
-    let mut unreadable = Vec::new();
-    read_readable(of, from, page, take, &mut unreadable)?;
-    refuse_unreadable(&unreadable)
-}
-
-/// As [`read_all`], but skips unreadable records and adds position and error to `unreadable`.
+/// Decodes the records of a partition from `from` on. Skips unreadable records, and adds position and error to
+/// `unreadable`.
 pub(crate) fn read_readable<T: schemas::record::Record>(
     of: TopicPartition,
     mut from: Offset,
@@ -219,10 +208,6 @@ pub(crate) fn read_readable<T: schemas::record::Record>(
             }
         }
     }
-}
-
-pub(crate) fn refuse_unreadable(unreadable: &[String]) -> anyhow::Result<()> {
-    unreadable.first().map_or(Ok(()), |first| Err(anyhow::anyhow!("{first}")))
 }
 
 /// Prints until a stop, or until all requested records are printed.

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use api::StopRequest;
 use api::audit::Asker;
 use api::survey::stop_words;
@@ -25,7 +25,7 @@ use crate::back_end::open_existing_log;
 use crate::health::admin_api::Api;
 use crate::settings::Settings;
 use crate::setup::{Outcome, misuse};
-use crate::tail::{Source, read_readable, refuse_unreadable};
+use crate::tail::{Source, read_readable};
 
 /// The scopes that are stopped on each chain.
 type Stopped = BTreeMap<Blockchain, BTreeSet<StopScope>>;
@@ -104,7 +104,7 @@ fn is_stopped(source: &Source, layout: &Layout, scope: StopScope) -> anyhow::Res
     if stopped.values().any(|scopes| scopes.contains(&scope)) || is_asked(source, layout, scope)? {
         return Ok(true);
     }
-    refuse_unreadable(&unreadable).map(|()| false)
+    unreadable.first().map_or(Ok(false), |first| Err(anyhow!("{first}")))
 }
 
 /// `true` if a lane has not read a command that begins this stop.
@@ -133,10 +133,12 @@ fn is_watched(settings: &Settings, address: Address, request: &StopRequest) -> b
     })
 }
 
-/// Lists the stops in force as the lanes report them, one a line. Also while processes run.
+/// Lists the stops in force as the lanes report them, one a line. Also while processes run. Fails if a record cannot be
+/// read.
 fn list(settings: &Settings) -> anyhow::Result<Outcome> {
-    let lines = lines(whole(&Source::open(settings)?)?);
-    Ok(Outcome::success(lines, "nothing is stopped"))
+    let mut unreadable = Vec::new();
+    let lines = lines(in_force(&Source::open(settings)?, &mut unreadable)?);
+    Ok(Outcome::readable(lines, "nothing is stopped", &unreadable))
 }
 
 /// The stops in words, one a line.
@@ -147,17 +149,8 @@ pub(crate) fn lines(stopped: Stopped) -> Vec<String> {
     lines.collect()
 }
 
-/// Returns the stopped scopes by chain, from the last report of each lane.
-///
-/// # Errors
-/// The log cannot be read, or has a record that this version cannot read.
-fn whole(source: &Source) -> anyhow::Result<Stopped> {
-    let mut unreadable = Vec::new();
-    let stopped = in_force(source, &mut unreadable)?;
-    refuse_unreadable(&unreadable).map(|()| stopped)
-}
-
-/// As [`whole`], but records that cannot be read are added to `unreadable`.
+/// Returns the stopped scopes by chain, from the last report of each lane. Records that cannot be read are added to
+/// `unreadable`.
 pub(crate) fn in_force(source: &Source, unreadable: &mut Vec<String>) -> anyhow::Result<Stopped> {
     let mut all = BTreeMap::new();
     let page = |of, from, max| source.read(of, from, max);
