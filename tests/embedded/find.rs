@@ -343,6 +343,21 @@ async fn what_is_not_known_says_where_it_was_searched() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_search_that_is_not_complete_has_its_own_code() {
+    let dir = tempfile::tempdir().unwrap();
+    let planted = Planted::new(dir.path());
+    let order = NewRecord::encode(Topic::Orders, Partition(0), "1", &example::order()).unwrap();
+    let garbage = NewRecord { value: Some(vec![9]), ..order };
+    planted.log.produce(vec![garbage]).await.unwrap();
+    let text = printed(dir.path(), &["A-9"], 2);
+    assert!(text.contains("Not complete: 1 records cannot be read"), "{text}");
+    planted.close();
+    std::fs::remove_file(dir.path().join("data/tables.sqlite")).unwrap();
+    let text = printed(dir.path(), &["A-9"], 2);
+    assert!(text.contains("Not complete: there are no tables."), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn endpoints_say_what_an_unknown_transaction_did() {
     let dir = tempfile::tempdir().unwrap();
     Planted::new(dir.path()).close();

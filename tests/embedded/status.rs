@@ -332,6 +332,9 @@ async fn a_status_that_is_not_known_has_its_own_code() {
     assert!(text.starts_with("UNKNOWN: 2  ") && text.contains("\n? the tables: "), "{text}");
     assert!(text.contains("\n? the webhooks that were given up: "), "{text}");
     assert!(text.contains("0 wait, an unknown number given up"), "{text}");
+    std::fs::remove_file(dir.path().join("data/tables.sqlite")).unwrap();
+    let text = status(dir.path(), &[], 2);
+    assert!(text.contains("\n? the tables: there are none\n"), "{text}");
     status(dir.path(), &["--colour"], 64);
 }
 

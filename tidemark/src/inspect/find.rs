@@ -43,7 +43,8 @@ pub(crate) struct Options {
 pub(crate) struct Findings {
     /// Succeeds if something was found.
     pub(crate) outcome: Outcome,
-    /// `false` if nothing was found and a chain that may have the transaction gave no answer.
+    /// `false` if nothing was found, and the search was not complete or a chain that may have the transaction gave no
+    /// answer.
     pub(crate) is_known: bool,
 }
 
@@ -54,6 +55,7 @@ pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<
         options.since.unwrap_or_else(|| now.seconds().plus(-search::SINCE_SECONDS).micros());
     let wanted = Wanted::new(&options.what);
     let tables = read_tables(&settings).await?;
+    let no_tables = tables.is_none().then(|| "Not complete: there are no tables.".to_owned());
     let search = {
         let (settings, wanted) = (settings.clone(), wanted.clone());
         move || -> anyhow::Result<_> {
@@ -67,7 +69,8 @@ pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<
             Ok((hits, story, reader.remarks()))
         }
     };
-    let (hits, story, remarks) = tokio::task::spawn_blocking(search).await??;
+    let (hits, story, mut remarks) = tokio::task::spawn_blocking(search).await??;
+    remarks.extend(no_tables);
     if let Some(story) = story {
         let mut outcome = shown(&story, options.json, now, remarks)?;
         // A shop's reference may have line ends. They are escaped, so that it adds no line to the output.
@@ -161,8 +164,8 @@ async fn missing(
         "Nothing is known of {text}. It was searched for as {kinds}, in the tables and in the topics from {since} on \
          (--since)."
     )];
+    let mut is_known = remarks.is_empty();
     lines.extend(remarks);
-    let mut is_known = true;
     match wanted.hash {
         Some(hash) if settings.ingest.chains.is_empty() => {
             lines.push(format!("The configuration has no endpoint to ask for transaction {hash}."))
@@ -170,7 +173,7 @@ async fn missing(
         Some(hash) => {
             let (found, is_answered) = elsewhere::ask(&settings.ingest.chains, hash).await?;
             lines.extend(found);
-            is_known = is_answered;
+            is_known &= is_answered;
         }
         None => {}
     }

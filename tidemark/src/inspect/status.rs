@@ -84,7 +84,8 @@ async fn once(settings: &Settings, is_json: bool) -> anyhow::Result<(Health, Str
 async fn survey(settings: &Settings) -> anyhow::Result<Survey> {
     let is_embedded = matches!(settings.log.back_end, BackEnd::Embedded);
     let (tables, no_tables) = match read_tables(settings).await {
-        Ok(tables) => (tables, None),
+        Ok(Some(tables)) => (Some(tables), None),
+        Ok(None) => (None, Some("the tables: there are none".to_owned())),
         Err(error) => (None, Some(format!("the tables: {error:#}"))),
     };
     let has_tables = tables.is_some();
