@@ -258,8 +258,11 @@ async fn compare(
         chain(settings, (published, transfers), asks, options, now, &mut report).await?;
         let judged = report.chains.last().and_then(|chain| chain.judged);
         if has(&[Place::Topics]) {
-            let judged: Vec<_> = within(transfers, judged).collect();
-            let is_new = |order: &Order| order.updated_at >= log.fresh_since;
+            let judged: Vec<_> = within(transfers, judged).map(|one| &one.value).collect();
+            let is_new = |order: &Order| {
+                let newest = log.orders.newest.get(&order.order_id);
+                newest.is_some_and(|newest| newest.appended_at >= log.fresh_since)
+            };
             report.add(compare_orders(published.blockchain, &judged, &orders, is_new));
         }
     }
@@ -280,9 +283,12 @@ async fn compare(
 }
 
 /// Transfers of the judged part.
-fn within(transfers: &Transfers, judged: Option<Period>) -> impl Iterator<Item = &Transfer> {
-    let all = transfers.values().map(|newest| &newest.value);
-    all.filter(move |one| judged.is_some_and(|judged| judged.contains(one.block.timestamp)))
+fn within(
+    transfers: &Transfers,
+    judged: Option<Period>,
+) -> impl Iterator<Item = &Newest<Transfer>> {
+    let is_judged = move |at: UnixSeconds| judged.is_some_and(|judged| judged.contains(at));
+    transfers.values().filter(move |one| is_judged(one.value.block.timestamp))
 }
 
 fn read_log(
@@ -355,7 +361,7 @@ async fn chain(
     }
     let raw = published.raw(judged);
     if options.against.contains(&Place::Raw) && options.against.contains(&Place::Topics) {
-        let verdicts: Vec<_> = within(transfers, Some(judged)).collect();
+        let verdicts: Vec<_> = within(transfers, Some(judged)).map(|one| &one.value).collect();
         let Published { held, retracted, .. } = published;
         report.add(compare_verdicts(blockchain, &raw, &verdicts, held, retracted));
     }

@@ -178,8 +178,9 @@ pub(super) fn transfers(
                 let known = newest.get(&value.transfer_id);
                 let is_of = known.is_some() || period.contains(value.block.timestamp);
                 if is_of && known.is_none_or(|known| known.value.updated_at < value.updated_at) {
-                    let (id, offset) = (value.transfer_id, record.offset);
-                    newest.insert(id, Newest { value, at: of, offset });
+                    let Record { offset, appended_at, .. } = *record;
+                    let id = value.transfer_id;
+                    newest.insert(id, Newest { value, at: of, offset, appended_at });
                 }
             })?;
         }

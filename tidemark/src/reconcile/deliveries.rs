@@ -7,7 +7,7 @@ use reconcile::{Announced, Deliveries, Event};
 use schemas::record::{Attempt, Delivery, Transfer};
 use schemas::{AttemptOutcome, OrderId, Topic, TransferStatus, UnixMicros};
 
-use super::records::{Reader, is_in_flight};
+use super::records::{Newest, Reader, is_in_flight};
 use crate::inspect::status::groups;
 use crate::settings::Settings;
 use crate::tail::Source;
@@ -35,7 +35,7 @@ fn oldest_undone(groups: &[Group], now: UnixMicros) -> UnixMicros {
 /// The event of a transfer that pays nothing, if it is to be announced.
 pub(super) fn event_of(
     settings: &Settings,
-    transfer: &Transfer,
+    Newest { value: transfer, appended_at, .. }: &Newest<Transfer>,
     fresh_since: UnixMicros,
 ) -> Option<Event> {
     let config = &settings.webhooks;
@@ -46,7 +46,7 @@ pub(super) fn event_of(
     Some(Event {
         id: delivery.event_id,
         about: Announced::Transfer(transfer.transfer_id),
-        is_new: transfer.updated_at >= fresh_since,
+        is_new: *appended_at >= fresh_since,
     })
 }
 
@@ -96,7 +96,26 @@ fn version_of(event_id: &str) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
+    use log::{Offset, TopicPartition};
+    use schemas::Partition;
+    use schemas::record::example;
+
     use super::*;
+
+    /// A processor that catches up writes what follows from blocks that were observed long before.
+    #[test]
+    fn an_event_is_new_by_the_time_of_its_record() {
+        let url = "[merchant]\nunknown_transfer_webhook_url = \"https://shop.example/\"\n";
+        let settings = Settings::parse(url, &[]).unwrap();
+        let at = TopicPartition { topic: Topic::TransfersUnknown, partition: Partition(0) };
+        let (status, updated_at) = (TransferStatus::NoMatchedDeposit, UnixMicros(1));
+        let is_new = |appended_at| {
+            let value = Transfer { status, updated_at, ..example::transfer() };
+            let newest = Newest { value, at, offset: Offset(0), appended_at };
+            event_of(&settings, &newest, UnixMicros(7)).unwrap().is_new
+        };
+        assert_eq!([6, 7].map(|at| is_new(UnixMicros(at))), [false, true]);
+    }
 
     #[test]
     fn what_a_stage_has_not_read_is_not_judged() {

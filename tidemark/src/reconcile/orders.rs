@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use log::Record;
 use reconcile::{Announced, Event};
 use schemas::record::Order;
 use schemas::{OrderId, OrderStatus, Topic, UnixMicros};
@@ -26,7 +27,7 @@ impl Orders {
     pub(super) fn read(reader: &mut Reader<'_>, paying: BTreeSet<OrderId>) -> anyhow::Result<Self> {
         let mut orders = Self::default();
         let period = reader.period;
-        reader.topic(Topic::Orders, |record, order: Order| {
+        reader.topic(Topic::Orders, |record: &Record, order: Order| {
             let id = order.order_id;
             if period.contains(order.updated_at.seconds()) {
                 orders.changed.insert(id);
@@ -42,8 +43,8 @@ impl Orders {
             let is_of = paying.contains(&id) || orders.changed.contains(&id);
             let known = orders.newest.get(&id);
             if is_of && known.is_none_or(|known| known.value.updated_at < order.updated_at) {
-                let (at, offset) = (record.from, record.offset);
-                orders.newest.insert(id, Newest { value: order, at, offset });
+                let Record { from: at, offset, appended_at, .. } = *record;
+                orders.newest.insert(id, Newest { value: order, at, offset, appended_at });
             }
         })?;
         Ok(orders)

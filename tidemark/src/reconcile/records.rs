@@ -7,7 +7,7 @@ use anyhow::bail;
 use log::{Offset, Record, TopicPartition};
 use reconcile::{Period, rfc3339};
 use runtime::{Clock, SystemClock};
-use schemas::{Cleanup, Layout, Partition, Topic};
+use schemas::{Cleanup, Layout, Partition, Topic, UnixMicros};
 
 use crate::output::progress;
 use crate::tail::{From, Source};
@@ -21,6 +21,8 @@ pub(super) struct Newest<T> {
     pub(super) value: T,
     pub(super) at: TopicPartition,
     pub(super) offset: Offset,
+    /// Time of its record. The value's own times are older if a stage was behind.
+    pub(super) appended_at: UnixMicros,
 }
 
 /// Reader of the records of a period.
