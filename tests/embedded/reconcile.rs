@@ -10,8 +10,8 @@ use devnet::{Chain as Node, Devnet, Reorg};
 use reqwest::Method;
 use serde_json::{Value, json};
 use testkit::harness::{
-    Chain, Client, Merchant, Receiver, Reply, Tidemark, USDT, WALLET, errand, eventually, evm_node,
-    exits, mine_now, now, received, units,
+    Chain, Client, Merchant, Receiver, Reply, Tidemark, USDT, WALLET, WEBHOOK, errand, eventually,
+    evm_node, exits, mine_now, now, received, units,
 };
 use testkit::process::text;
 use testkit::tables::change_by_hand;
@@ -307,6 +307,21 @@ async fn webhooks(world: &World, client: &Client) {
     assert!(sent.contains("1 of 1 were queued"), "{sent}");
     eventually("the period to agree", || async { (world.report().0 == Some(0)).then_some(()) })
         .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_that_fail_hide_no_difference() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    assert!(Tidemark::start(dir, &[], WEBHOOK, "").await.stop().await.success());
+    std::fs::write(dir.join("data/tables.sqlite"), "no tables").unwrap();
+    let books = dir.join("books.csv");
+    std::fs::write(&books, "order_id,status,amount\nZ-9,paid,1\n").unwrap();
+    let books = ["--books", books.to_str().unwrap()];
+    let printed =
+        exits(dir, &[&["reconcile", "--against", "topics,tables"], &books[..]].concat(), 2);
+    assert!(printed.contains("NOT KNOWN: the tables cannot be compared: "), "{printed}");
+    assert!(printed.contains("order Z-9: in the books, not among the orders"), "{printed}");
 }
 
 /// The node leaves the logs of a payment out until the payment's block is settled.
