@@ -101,6 +101,8 @@ fn commands_that_make_no_sense_are_refused() {
         ("tail orders --from noon", 64, "must be beginning, end, offset:N"),
         ("tail orders --where status", 64, "must be FIELD=VALUE"),
         ("tail orders --text --json", 64, "cannot be used with"),
+        ("tail orders --partition 9", 64, "tail: orders has partitions 0 to "),
+        ("tail orders --where state=paid", 64, "tail: records of orders have no field state"),
     ] {
         let output = errand(dir.path(), &line.split(' ').collect::<Vec<_>>());
         let refusal = text(&output.stderr);
@@ -109,6 +111,10 @@ fn commands_that_make_no_sense_are_refused() {
         assert_eq!(text(&output.stdout), "", "{line}");
     }
     assert!(!data.exists(), "nothing is made");
+    let kafka = "[log]\nbackend = \"kafka\"\nbrokers = \"127.0.0.1:9\"\n";
+    std::fs::write(dir.path().join("tidemark.toml"), kafka).unwrap();
+    let refused = exits(dir.path(), &["find", "A-1"], 64);
+    assert!(refused.contains("store.backend: \"embedded\" is one process's own"), "{refused}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use api::inspect::reader::Pages;
 use clap::Args;
 use log::embedded::ReadOnlyLog;
@@ -25,6 +25,7 @@ use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::settings::Settings;
+use crate::setup::misuse;
 use crate::{output, process};
 use filter::{Condition, Filter};
 use follower::Follower;
@@ -216,9 +217,9 @@ pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<
 }
 
 fn print(settings: &Settings, options: &Options, stop: &CancellationToken) -> anyhow::Result<()> {
-    let source = Source::open(settings)?;
     let filter = Filter::new(options.topic, options.key.clone(), options.conditions.clone())?;
     let partitions = partitions(settings.log.layout, options)?;
+    let source = Source::open(settings)?;
     let from = options.from.unwrap_or(if options.until_end { From::Beginning } else { From::End });
     let mut follower =
         Follower::open(&source, options.topic, &partitions, from, options.until_end)?;
@@ -258,7 +259,8 @@ fn partitions(layout: Layout, options: &Options) -> anyhow::Result<Vec<Partition
     let all: Vec<_> = options.topic.all_partitions(&layout).collect();
     let Some(wanted) = options.partition.map(Partition) else { return Ok(all) };
     if !all.contains(&wanted) {
-        bail!("{} has partitions 0 to {}", options.topic, all.len().saturating_sub(1));
+        let last = all.len().saturating_sub(1);
+        return Err(misuse(format!("tail: {} has partitions 0 to {last}", options.topic)));
     }
     Ok(vec![wanted])
 }

@@ -79,7 +79,7 @@ pub(super) fn answer(result: anyhow::Result<Findings>) -> ExitCode {
             let code = report(Ok(outcome));
             if is_known { code } else { ExitCode::from(EXIT_UNKNOWN) }
         }
-        Err(error) => unknown(&error),
+        Err(error) => unknown(error),
     }
 }
 
@@ -88,12 +88,15 @@ pub(super) fn verdict(result: anyhow::Result<Health>) -> ExitCode {
         Ok(Health::Well) => ExitCode::SUCCESS,
         Ok(Health::NotWell) => ExitCode::FAILURE,
         Ok(Health::Unknown) => ExitCode::from(EXIT_UNKNOWN),
-        Err(error) => unknown(&error),
+        Err(error) => unknown(error),
     }
 }
 
-fn unknown(error: &anyhow::Error) -> ExitCode {
-    say(&failure(error));
+fn unknown(error: anyhow::Error) -> ExitCode {
+    if error.is::<Problems>() {
+        return finish(Err(error));
+    }
+    say(&failure(&error));
     ExitCode::from(EXIT_UNKNOWN)
 }
 

@@ -2,10 +2,11 @@
 
 use std::str::FromStr;
 
-use anyhow::ensure;
 use log::Record;
 use schemas::Topic;
 use serde_json::Value;
+
+use crate::setup::misuse;
 
 /// A field and the value it must have.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,11 +69,12 @@ impl Filter {
         let names: Vec<_> = fields.filter_map(|field| field["name"].as_str()).collect();
         for condition in &conditions {
             let first = condition.path.first().map_or("", String::as_str);
-            ensure!(
-                names.contains(&first),
-                "records of {topic} have no field {first}; they have {}",
-                names.join(", ")
-            );
+            if !names.contains(&first) {
+                let names = names.join(", ");
+                let problem =
+                    format!("tail: records of {topic} have no field {first}; they have {names}");
+                return Err(misuse(problem));
+            }
         }
         Ok(Self { key, conditions })
     }
