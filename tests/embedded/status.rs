@@ -339,6 +339,24 @@ async fn a_status_that_is_not_known_has_its_own_code() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn ctrl_c_waits_for_no_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let planted = Planted::well(dir.path(), 0).await;
+    let process = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    configure(dir.path(), &process.local_addr().unwrap().to_string());
+    let mut watch = command(dir.path(), &["status", "--watch", "--json"]);
+    let child = watch.stdout(Stdio::piped()).spawn().unwrap();
+    // The first request is refused, the second one held.
+    drop(process.accept().await.unwrap());
+    let _held = process.accept().await.unwrap();
+    signal(child.id(), "INT");
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{}", text(&ended));
+    assert_eq!(ended.stdout.iter().filter(|byte| **byte == b'\n').count(), 1, "the first screen");
+    planted.log.close();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_running_installation_is_watched() {
     let dir = tempfile::tempdir().unwrap();
     let devnet = evm_node(1, 600, 60).await;

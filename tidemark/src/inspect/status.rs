@@ -48,10 +48,16 @@ pub(crate) async fn run(settings: Settings, options: Options) -> anyhow::Result<
         return Ok(health);
     }
     let mut stop = std::pin::pin!(process::stop_signal());
+    let mut health = Health::Unknown;
     loop {
-        let drawn = once(&settings, options.json).await;
-        let (health, text) =
+        let drawn = tokio::select! {
+            drawn = once(&settings, options.json) => drawn,
+            // Brokers, nodes or a process that do not answer would hold it up for long.
+            () = &mut stop => return Ok(health),
+        };
+        let (now, text) =
             drawn.unwrap_or_else(|error| (Health::Unknown, format!("UNKNOWN: {error:#}\n")));
+        health = now;
         let mut screen = output::stdout();
         let written = if options.json { screen.text(&text) } else { screen.page(&text) };
         drop(screen);
