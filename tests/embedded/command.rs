@@ -101,6 +101,8 @@ fn commands_that_make_no_sense_are_refused() {
         ("tail orders --from noon", 64, "must be beginning, end, offset:N"),
         ("tail orders --where status", 64, "must be FIELD=VALUE"),
         ("tail orders --text --json", 64, "cannot be used with"),
+        ("webhook dead redrive --rate 0", 64, "0 is not in 1..=100000"),
+        ("webhook dead redrive --rate 2000000000", 64, "is not in 1..=100000"),
         ("tail orders --partition 9", 64, "tail: orders has partitions 0 to "),
         ("tail orders --where state=paid", 64, "tail: records of orders have no field state"),
     ] {

@@ -4,7 +4,6 @@
 //! an old status after a newer one.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,8 +55,8 @@ pub(crate) struct Pace {
     #[arg(long)]
     dry_run: bool,
     /// Maximum number sent per second.
-    #[arg(long, default_value = "20")]
-    rate: NonZeroU32,
+    #[arg(long, default_value = "20", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    rate: u32,
     /// API URL, e.g. <http://10.0.0.7:8080>; default: `server.admin_listen` or `server.listen`.
     #[arg(long)]
     api: Option<Url>,
@@ -140,7 +139,7 @@ pub(crate) async fn redrive(
     api.is_there().await?;
     let (mut sent, all) = (0_u64, latest.len());
     let mut is_success = unreadable.is_empty();
-    let mut turns = tokio::time::interval(Duration::from_secs(1) / pace.rate.get());
+    let mut turns = tokio::time::interval(Duration::from_secs(1) / pace.rate);
     // Keeps the rate also after a slow response: missed ticks are not made up for by a burst.
     turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
     for (number, (subject, given_up)) in (1_u64..).zip(latest) {
@@ -345,7 +344,7 @@ mod tests {
         let settings = settings(dir.path(), &listen);
         let run = async |dry_run, host: Option<&str>| {
             let filter = Filter { host: host.map(str::to_owned), ..Filter::default() };
-            let pace = Pace { dry_run, rate: NonZeroU32::new(1000).unwrap(), api: None };
+            let pace = Pace { dry_run, rate: 1000, api: None };
             redrive(settings.clone(), filter, pace).await.unwrap().lines
         };
         let host = Some("a.example");
@@ -359,7 +358,7 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let other = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
         tokio::spawn(async move { axum::serve(listener, Router::new()).await });
-        let pace = Pace { dry_run: false, rate: NonZeroU32::MIN, api: Some(other) };
+        let pace = Pace { dry_run: false, rate: 1, api: Some(other) };
         let refused = redrive(settings.clone(), Filter::default(), pace).await.err().unwrap();
         assert!(refused.to_string().contains("is not the Admin API"), "{refused}");
     }
