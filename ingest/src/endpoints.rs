@@ -6,6 +6,7 @@
 //! behind. If it has another block at that height, the others are asked first: while one of them still has ours, the
 //! new endpoint is on a fork.
 
+mod frozen;
 mod health;
 mod second;
 #[cfg(test)]
@@ -177,7 +178,8 @@ impl Endpoints {
             }
             if cursor.is_step_start()
                 && let Ok(answer) = &result
-                && self.is_forked(index, (&ask, answer), cursor).await
+                && (self.is_forked(index, (&ask, answer), cursor).await
+                    || self.is_overtaken(index, (&ask, answer)).await)
             {
                 continue;
             }

@@ -35,10 +35,11 @@
 //! - Not covered: what all endpoints leave out or invent, amounts below a bound while no other endpoint answers, and
 //!   what the only endpoint of a chain does in blocks that were final and old when they were scanned.
 //!
-//! **Choice of an endpoint** (`endpoints.rs`): the same one for a whole step, the best that works. When it fails the
-//! next one continues from the last scanned block; if it shows another block there, the others are asked first, so that
-//! a switch is not taken for a reorganisation. Before an endpoint is first asked for blocks, its chain id and the code
-//! and `decimals()` of each contract of a coin that a wallet takes are compared with the configuration.
+//! **Choice of an endpoint** (`endpoints.rs`): the same one for a whole step, the best that works. When it fails, or
+//! its head is frozen below another one's, the next one continues from the last scanned block; if it shows another
+//! block there, the others are asked first, so that a switch is not taken for a reorganisation. Before an endpoint is
+//! first asked for blocks, its chain id and the code and `decimals()` of each contract of a coin that a wallet takes
+//! are compared with the configuration.
 //!
 //! **When a chain needs an operator** it is halted with an alarm, and other chains are followed: after a reorganisation
 //! that is too deep, when its past records cannot be read back, and while all its endpoints serve another chain or

@@ -43,6 +43,7 @@ pub(crate) const PAUSES: Pauses = Pauses {
     sole_max: Duration::from_millis(1),
     alone: Duration::ZERO,
     stuck: Duration::MAX,
+    frozen: Duration::MAX,
     recheck: Duration::MAX,
     stalled: Duration::MAX,
 };

@@ -19,6 +19,8 @@ pub(crate) enum Fault {
     Contradiction,
     /// It does not have what was scanned already.
     Behind,
+    /// Its head has not advanced for long, and another endpoint has a later block.
+    Frozen,
     /// It is on another fork than the endpoint that it is compared with.
     Forked,
     /// It serves another chain, or other contracts than configured.
@@ -31,7 +33,7 @@ impl Fault {
         match self {
             Self::Refused(refusal, _) => refusal.class(),
             Self::Contradiction => "contradiction",
-            Self::Behind => "behind",
+            Self::Behind | Self::Frozen => "behind",
             Self::Forked => "forked",
             Self::Wrong => "wrong",
         }
@@ -53,6 +55,8 @@ pub(crate) struct Pauses {
     pub(crate) alone: Duration,
     /// Time without an advance of its head after which an endpoint that is put aside counts as gone.
     pub(crate) stuck: Duration,
+    /// Time without an advance of the scanning endpoint's head after which the others are asked for theirs.
+    pub(crate) frozen: Duration,
     /// Downtime after which an endpoint's chain is checked again.
     pub(crate) recheck: Duration,
     /// Time without progress after which an alarm is raised.
@@ -69,6 +73,7 @@ impl Default for Pauses {
             sole_max: seconds(30),
             alone: seconds(30),
             stuck: seconds(300),
+            frozen: seconds(60),
             recheck: seconds(60),
             stalled: seconds(300),
         }
@@ -96,6 +101,8 @@ struct State {
     unchecked: Option<(Instant, Instant)>,
     /// Its head, and the time of its last advance.
     head: Option<(i64, Instant)>,
+    /// Time its head was last found frozen.
+    frozen_at: Option<Instant>,
 }
 
 /// Returns `true` if a state has lasted for `bound`.
@@ -207,6 +214,19 @@ impl Health {
         }
     }
 
+    /// Returns `true` if an endpoint that shows this head has shown no later one for long; then not again for as long.
+    pub(crate) fn is_frozen(&mut self, index: usize, number: i64, now: Instant) -> bool {
+        let state = &mut self.states[index];
+        let known = state.head.filter(|(head, _)| number <= *head);
+        let Some((_, advanced_at)) = known else { return false };
+        let since = state.frozen_at.map_or(advanced_at, |at| at.max(advanced_at));
+        let is_frozen = lasts(Some(since), self.pauses.frozen, now);
+        if is_frozen {
+            state.frozen_at = Some(now);
+        }
+        is_frozen
+    }
+
     /// Returns `true` if an endpoint may have scanned a block, while `first` scans.
     pub(crate) fn may_have_scanned(&self, index: usize, first: usize, number: i64) -> bool {
         self.scanner(number).unwrap_or(first) == index
@@ -233,7 +253,7 @@ impl Health {
             Fault::Wrong | Fault::Refused(Refusal::Fatal | Refusal::Pruned, _) => pauses.repair,
             Fault::Forked => state.delay.max(pauses.sole_max),
             Fault::Refused(_, asked) => state.delay.max(asked.unwrap_or_default()),
-            Fault::Contradiction => state.delay,
+            Fault::Contradiction | Fault::Frozen => state.delay,
         };
         let asked = if let Fault::Refused(_, Some(asked)) = fault { asked } else { Duration::ZERO };
         state.strikes += 1;

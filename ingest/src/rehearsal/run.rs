@@ -73,6 +73,7 @@ pub(crate) fn pauses() -> Pauses {
         // No endpoint counts as gone: both answer again in the end.
         alone: Duration::from_secs(3600),
         stuck: Duration::from_secs(3600),
+        frozen: Duration::from_secs(3600),
         stalled: Duration::from_secs(3600),
     }
 }

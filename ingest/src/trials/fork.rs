@@ -1,5 +1,5 @@
-//! Endpoints on a fork, endpoints that invent blocks, and tags that come too early: confirmation reaches as far as
-//! two endpoints have shown the chain.
+//! Endpoints on a fork, endpoints that invent blocks or receive none, and tags that come too early: confirmation
+//! reaches as far as two endpoints have shown the chain.
 
 use std::time::Duration;
 
@@ -102,6 +102,22 @@ async fn a_liar_that_waits_for_an_old_head_pays_nothing() {
         world.until_still("its step is over", |world| world.requests() >= due).await;
     }
     world.assert_unpaid(&deposit).await;
+    world.heal(0);
+    world.ends_well().await;
+}
+
+/// The node of the first endpoint receives no more blocks: all that it answers is correct.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_frozen_head_of_one_endpoint_stops_nothing() {
+    const FROZEN: Duration = Duration::from_millis(100);
+    let mut world = World::new(24, 2).await;
+    (world.pauses.frozen, world.pauses.stuck) = (FROZEN, FROZEN);
+    world.opens().await;
+    let deposit = world.order(0, 50).await;
+    world.chain.leave_stale().await;
+    world.fault(0, Fault::Stale);
+    world.pay(&deposit);
+    world.paid(&[&deposit]).await;
     world.heal(0);
     world.ends_well().await;
 }

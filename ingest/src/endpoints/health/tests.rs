@@ -204,6 +204,23 @@ fn only_refusals_or_a_stuck_head_are_gone() {
     }
 }
 
+/// A chain may make no block for hours: the others are asked only from time to time.
+#[test]
+fn a_frozen_head_is_noticed_once_in_its_time() {
+    let start = Instant::now();
+    let at = |seconds| start + Duration::from_secs(seconds);
+    let mut health = Health::new([100; 2], Pauses::default());
+    assert!(!health.is_frozen(0, 10, at(0)), "its head is not known yet");
+    health.head(0, 10, at(0));
+    let frozen = [59, 60, 61, 119, 120].map(|second| health.is_frozen(0, 10, at(second)));
+    assert_eq!(frozen, [false, true, false, false, true]);
+    assert!(!health.is_frozen(0, 11, at(200)), "it advances");
+    health.head(0, 11, at(200));
+    assert!(!health.is_frozen(0, 11, at(259)) && health.is_frozen(0, 10, at(260)));
+    assert!(health.failed(0, Fault::Frozen, at(260)));
+    assert_eq!(health.first(at(260)), (1, Duration::ZERO));
+}
+
 /// The endpoint is gone even if its pauses are shorter than the time between two checks, so that it is up at each.
 #[test]
 fn one_that_refuses_every_check_is_gone() {
