@@ -4,7 +4,7 @@
 //! second check need the whole history. Earlier records are of blocks at or below that head, or of transfers retracted
 //! before it, so none is needed. Garbage is skipped: the processor does not apply it either.
 
-use log::{self, Log, Offset, TopicPartition};
+use log::{self, Log, Offset, Records, TopicPartition};
 use schemas::record::{ChainBody, ChainRecord};
 use schemas::{HEADER_EARLIER, Partition, Topic};
 
@@ -130,17 +130,28 @@ fn read_page(
     end: Offset,
 ) -> Result<Vec<ChainRecord>, Error> {
     let mut page = Vec::new();
-    let mut from = start;
+    for record in read_between(log, of, start, end)? {
+        page.extend(decode(chain, &record)?);
+    }
+    Ok(page)
+}
+
+/// All records from one offset up to another. A single read may return only the first of them, as records may be long.
+pub(crate) fn read_between(
+    log: &dyn Log,
+    of: TopicPartition,
+    start: Offset,
+    end: Offset,
+) -> Result<Records, log::Error> {
+    let (mut all, mut from) = (Records::new(), start);
     while from < end {
         let count = usize::try_from(end.0.saturating_sub(from.0)).unwrap_or(usize::MAX);
         let records = log.read(of, from, count)?;
         let Some(last) = records.last() else { break };
         from = last.offset.next();
-        for record in records.iter().filter(|record| record.offset < end) {
-            page.extend(decode(chain, record)?);
-        }
+        all.extend(records.into_iter().filter(|record| record.offset < end));
     }
-    Ok(page)
+    Ok(all)
 }
 
 /// The record; `None` if no version can read it.

@@ -5,7 +5,7 @@ use log::{Log, Offset, TopicPartition};
 use schemas::record::{ChainProgress, Watch};
 use schemas::{Address, Blockchain, Partition, Topic, UnixMicros};
 
-use crate::{ChainConfig, Error};
+use crate::{ChainConfig, Error, restore};
 
 const PAGE: i64 = 100;
 
@@ -32,9 +32,7 @@ pub(crate) fn last(
     let mut end = bounds.end;
     while end > bounds.start {
         let start = Offset(end.0.saturating_sub(PAGE)).max(bounds.start);
-        let count = usize::try_from(end.0.saturating_sub(start.0)).unwrap_or(usize::MAX);
-        let records = log.read(of, start, count)?;
-        for record in records.iter().rev() {
+        for record in restore::read_between(log, of, start, end)?.iter().rev() {
             let progress = record.unless_garbage::<ChainProgress>()?;
             if let Some(progress) = progress.filter(|progress| progress.lane.is_none()) {
                 return Ok(Some((progress, record.appended_at)));
@@ -117,7 +115,7 @@ impl ChainConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use schemas::record::example;
+    use schemas::record::{Block, example};
 
     use crate::machine::Policy;
     use crate::simulation::{MemoryLog, chain, wallet};
@@ -144,6 +142,21 @@ mod tests {
         memory.put(of, newer);
         let refused = known(&memory, Blockchain::Eth).unwrap_err().to_string();
         assert!(refused.contains("Start the newer version"), "{refused}");
+    }
+
+    /// The progress of a chain with many wallets is long, so that a read returns only some of the newest records.
+    #[test]
+    fn newest_progress_is_found_behind_short_reads() {
+        let of = TopicPartition { topic: Topic::Chains, partition: Partition(0) };
+        let mut memory = MemoryLog::new();
+        memory.read_max = 2;
+        for number in 1..=5 {
+            let head = Block { number, ..example::chain_head().block };
+            let progress = ChainProgress { head, ..example::chain_progress() };
+            memory.put(of, schemas::encode(&progress).unwrap());
+        }
+        let newest = progress(&memory, Blockchain::Eth).unwrap();
+        assert_eq!(newest.map(|newest| newest.head.number), Some(5));
     }
 
     #[test]

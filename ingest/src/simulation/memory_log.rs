@@ -18,12 +18,14 @@ pub(crate) struct MemoryLog {
     layout: Layout,
     records: BTreeMap<TopicPartition, Vec<Record>>,
     next: i64,
+    /// Maximum number of records of one read.
+    pub(crate) read_max: usize,
 }
 
 impl MemoryLog {
     pub(crate) fn new() -> Self {
         let layout = Layout { lanes: 2, orders: 1, webhooks: 1 };
-        Self { layout, records: BTreeMap::new(), next: 0 }
+        Self { layout, records: BTreeMap::new(), next: 0, read_max: usize::MAX }
     }
 
     pub(crate) fn commit(&mut self, step: Vec<NewRecord>) {
@@ -92,7 +94,7 @@ impl Log for MemoryLog {
         let records = self.records.get(&of).into_iter().flatten();
         Ok(records
             .filter(|record| record.offset >= from)
-            .take(max)
+            .take(max.min(self.read_max))
             .cloned()
             .map(Arc::new)
             .collect())
