@@ -31,7 +31,9 @@ impl Stall {
     /// Takes note of a failed attempt, with its cause where that is known. The time counts from the last progress on
     /// the log; once this process has made progress, from the first failure after it.
     fn failed(&mut self, now: UnixMicros, cause: Option<String>) {
-        self.since.get_or_insert(self.published.unwrap_or(now));
+        let since = self.since.or(self.published).unwrap_or(now);
+        // A time of the future, where the clock was set back, would put the alarm off.
+        self.since = Some(since.min(now));
         if let Some(cause) = cause {
             self.cause = cause;
         }
@@ -191,6 +193,15 @@ mod tests {
         assert!(!stall.is_due(at(900), BOUND));
         assert!(stall.clear());
         assert_eq!(stall.text(), None);
+    }
+
+    #[test]
+    fn clock_set_back_does_not_put_the_alarm_off() {
+        let mut stall = Stall::default();
+        let at = |seconds: i64| UnixMicros(1_000_000 * seconds);
+        stall.failed(at(86_400), None);
+        stall.failed(at(0), None);
+        assert!(!stall.is_due(at(299), BOUND) && stall.is_due(at(300), BOUND));
     }
 
     #[test]

@@ -232,6 +232,16 @@ impl Checks {
         (self.held_at, self.held_asks) = (now, 0);
     }
 
+    /// Moves times of the future to the present, where the clock was set back: waits must not last as long as it was
+    /// ahead.
+    pub(super) fn end_future(&mut self, now: UnixMicros) {
+        let scanned = self.scanned_at.iter_mut().map(|(_, at)| at);
+        let denied = self.denied.values_mut().map(|(_, at)| at);
+        for at in scanned.chain(denied).chain([&mut self.held_at, &mut self.alone_at]) {
+            *at = now.min(*at);
+        }
+    }
+
     /// Returns `true` if a block was scanned long enough ago.
     pub(super) fn is_old(&self, number: i64, now: UnixMicros) -> bool {
         let old = now.0.saturating_sub(CHECK_AGE_MICROS);

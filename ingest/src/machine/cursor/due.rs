@@ -167,6 +167,7 @@ impl Cursor {
             self.checks.wait = wait;
             return self.proceed(then, now);
         }
+        self.checks.end_future(now);
         if self.checks.scanned_at.is_empty() {
             self.checks.scanned(self.last().number, now);
         }

@@ -226,6 +226,19 @@ fn dispute_holds_the_transfer_and_is_reported_once() {
     assert_eq!(pair.confirmed(), pair.a.head().number - 2);
 }
 
+/// The clock is a day ahead for one poll.
+#[test]
+fn clock_set_back_puts_no_question_off() {
+    let mut pair = forged();
+    pair.a.forges_receipts = true;
+    pair.blocks(10);
+    assert!(pair.holds(FORGED));
+    pair.a.forges_receipts = false;
+    poll(&mut pair.cursor, &pair.a, 86_400_000_000);
+    let published = pair.blocks(60).publish;
+    assert!(short(&published).contains(&('r', 1, 12)));
+}
+
 /// Two payments of one transaction differ only in their log index; the published one keeps its ordinal.
 #[test]
 fn a_late_find_takes_no_position_of_another() {
