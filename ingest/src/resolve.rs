@@ -25,6 +25,11 @@ pub enum ResolveError {
          hold the transfer once more; decide when it is"
     )]
     NotConfirmed(i64, i64),
+    #[error(
+        "block {0} is not final yet, up to {1} is: its endpoints are asked once more when it is, and the one that has \
+         the transfer would bring it back; reject it then"
+    )]
+    NotFinal(i64, i64),
 }
 
 /// Operator's finding about a disputed transaction.
@@ -62,10 +67,10 @@ impl Resolution {
     ) -> Result<Self, ResolveError> {
         let history = || restore::restore(log, chain)?.ok_or(ResolveError::Unknown);
         // Checked before ingest is fenced.
-        Self::of(&history()?, tx_hash, verdict)?;
+        Self::of(chain, &history()?, tx_hash, verdict)?;
         let mut writer = log.writer(&chain.writer()).map_err(Error::from)?;
         let history = history()?;
-        let resolution = Self::of(&history, tx_hash, verdict)?;
+        let resolution = Self::of(chain, &history, tx_hash, verdict)?;
         let watched = watched::known(log, chain.blockchain).map_err(Error::from)?;
         let records = resolution.records(chain, &history, now);
         let step = publish::step(&records, watched, &log.layout())?;
@@ -73,8 +78,13 @@ impl Resolution {
         Ok(resolution)
     }
 
-    fn of(history: &History, tx_hash: TxHash, verdict: Verdict) -> Result<Self, ResolveError> {
-        let held = &history.head().held;
+    fn of(
+        chain: &ChainConfig,
+        history: &History,
+        tx_hash: TxHash,
+        verdict: Verdict,
+    ) -> Result<Self, ResolveError> {
+        let Head { held, finalized, .. } = history.head();
         let transfers: Vec<_> =
             held.iter().filter(|held| held.transfer.tx_hash == tx_hash).copied().collect();
         if transfers.is_empty() {
@@ -83,6 +93,10 @@ impl Resolution {
         let newest = transfers.iter().map(|held| held.block.number).max().unwrap_or(-1);
         if newest > history.checked() {
             return Err(ResolveError::NotConfirmed(newest, history.checked()));
+        }
+        // Where depth alone confirms, the check of final blocks would find a retracted transfer.
+        if verdict == Verdict::Reject && chain.policy.is_shallow() && newest > *finalized {
+            return Err(ResolveError::NotFinal(newest, *finalized));
         }
         let epoch = history.epoch();
         let epoch = match verdict {

@@ -227,7 +227,8 @@ fn describe(chain: &ChainConfig, rewind: &Rewind) -> Vec<String> {
 /// Writes the operator's decision about the held transfers of a transaction.
 ///
 /// # Errors
-/// No transfer of it is held, its block is not confirmed for all amounts, or the log cannot be read or written.
+/// No transfer of it is held, its block is not confirmed for all amounts or not final, or the log cannot be read or
+/// written.
 pub(crate) async fn resolve(settings: Settings, dispute: Dispute) -> anyhow::Result<Outcome> {
     telemetry::init_log(&settings.telemetry)?;
     let Dispute { chain: name, transaction, accept, .. } = dispute;

@@ -9,8 +9,8 @@ use tidemark_ingest::{Resolution, ResolveError, Verdict};
 use crate::ETH;
 use crate::world::{LAYOUT, World, config, followed, pay};
 
-/// Publishes the last head again: it holds these transfers, and confirms their blocks if `is_confirmed`.
-fn hold(world: &World, transactions: &[TxHash], is_confirmed: bool) {
+/// Publishes the last head again: it holds these transfers, and confirms and finalizes blocks up to these heights.
+fn hold(world: &World, transactions: &[TxHash], (confirmed, finalized): (i64, i64)) {
     let published = world.published(ETH);
     let is_head = |record: &&ChainRecord| matches!(record.body, ChainBody::Head(_));
     let mut last = published.records.iter().rfind(is_head).unwrap().clone();
@@ -18,9 +18,10 @@ fn hold(world: &World, transactions: &[TxHash], is_confirmed: bool) {
     let live = published.live.values().filter(|(_, seen)| transactions.contains(&seen.tx_hash));
     head.held = live.map(|(block, transfer)| Held { block: *block, transfer: *transfer }).collect();
     assert_eq!(head.held.len(), transactions.len());
-    for tier in head.confirmed.iter_mut().filter(|_| is_confirmed) {
-        tier.number = last.block.number;
+    for tier in &mut head.confirmed {
+        tier.number = tier.number.max(confirmed);
     }
+    head.finalized = head.finalized.max(finalized);
     last.observed_at = last.observed_at.next(SystemClock.now());
     let to_lane = |lane| NewRecord::encode(Topic::TransfersRaw, lane, ETH.as_str(), &last).unwrap();
     let step = LAYOUT.lanes_of(ETH).map(to_lane).collect();
@@ -57,10 +58,10 @@ async fn an_operator_decides_about_what_is_held() {
 
     let nothing = resolve(&world, there, Verdict::Accept).unwrap_err().to_string();
     assert!(nothing.ends_with("is held; nothing is"), "{nothing}");
-    hold(&world, &[there], false);
+    hold(&world, &[there], (20, 20));
     let early = resolve(&world, there, Verdict::Accept);
     assert!(matches!(early, Err(ResolveError::NotConfirmed(21, _))), "{early:?}");
-    hold(&world, &[there, gone, other], true);
+    hold(&world, &[there, gone, other], (21, 20));
     last_head(&mut world, |_, held| held == [there, gone, other]);
     let unknown = resolve(&world, Hash([9; 32]), Verdict::Accept).unwrap_err().to_string();
     assert!(unknown.contains(&format!("held: {there}, {gone}")), "{unknown}");
@@ -70,6 +71,10 @@ async fn an_operator_decides_about_what_is_held() {
     last_head(&mut world, |_, held| held == [gone, other]);
     assert_eq!(world.published(ETH).transactions(), [there, gone, other]);
 
+    // The check of final blocks would find it again.
+    let early = resolve(&world, gone, Verdict::Reject);
+    assert!(matches!(early, Err(ResolveError::NotFinal(21, 20))), "{early:?}");
+    hold(&world, &[gone, other], (21, 21));
     let rejected = resolve(&world, gone, Verdict::Reject).unwrap();
     assert_eq!((rejected.transfers.len(), rejected.left, rejected.epoch.0), (1, 1, 1));
     last_head(&mut world, |record, held| record.epoch.0 == 1 && held == [other]);
