@@ -32,12 +32,16 @@ impl OrderRow {
 }
 
 impl State {
-    /// `true` if an order that this command created may be forgotten: another one ended more than a
-    /// week after the command.
+    /// `true` if an order that this command created may be forgotten: another one ended more than a week after the
+    /// command, and none is left that is due to leave before it. Without the second condition one end by a clock that
+    /// was weeks ahead would stop every create for weeks.
     pub(super) fn may_be_forgotten(&self, create: &OrderCommand) -> bool {
-        let latest = self.orders.index.leaving.last().and_then(|(_, id)| self.orders.get(*id));
+        let leaving = &self.orders.index.leaving;
         let kept_until = create.issued_at.seconds().plus(KEPT_SECONDS);
+        let latest = leaving.last().and_then(|(_, id)| self.orders.get(*id));
+        let first = leaving.first().map(|(at, _)| *at);
         latest.is_some_and(|row| kept_until < row.order.updated_at.seconds())
+            && first >= Some(kept_until)
     }
 
     /// Forgets ended orders whose time is past, at most [`LEAVING_MAX`].

@@ -53,6 +53,26 @@ fn a_create_older_than_memory_creates_nothing() {
     ended_at(1001 + KEPT_SECONDS).ignores(create('A', None));
 }
 
+/// While order A is remembered, no younger one is forgotten, whatever the clock was when order B ended.
+#[test]
+fn a_clock_that_was_ahead_stops_no_create() {
+    let month = 30 * 24 * 3600;
+    let later = |second, order_letter| OrderCommand {
+        issued_at: UnixSeconds(second).micros(),
+        ..create(order_letter, None)
+    };
+    created()
+        .then(cancel('A', 2), "A v2 cancelled! cancelled answers 2")
+        .then(later(1060, 'B'), "B v1 created answers 1")
+        .then(
+            at(1060 + month, 'B', 2, OrderCommandBody::Cancel),
+            "B v2 cancelled! cancelled answers 2",
+        )
+        // It could leave in the same second as A.
+        .ignores(later(1060, 'C'))
+        .then(later(1061, 'C'), "C v1 created answers 1");
+}
+
 #[test]
 fn the_longest_late_window_counts() {
     let longer = PaymentRequest { late_window_seconds: 900, ..usdt(Blockchain::Base, &[2]) };
