@@ -96,9 +96,14 @@ impl DepositRow {
         self.closed.is_some_and(|closed| closed.reason == CloseReason::Settled)
     }
 
-    /// `true` if its order was paid without it.
-    pub(super) fn is_order_paid(&self) -> bool {
-        self.closed.is_some_and(|closed| closed.reason == CloseReason::OrderPaid)
+    /// `true` if its order ended without it.
+    pub(super) fn is_order_over(&self) -> bool {
+        self.closed.is_some_and(|closed| match closed.reason {
+            CloseReason::OrderPaid | CloseReason::OrderCancelled | CloseReason::OrderExpired => {
+                true
+            }
+            CloseReason::Settled | CloseReason::Expired | CloseReason::Replaced => false,
+        })
     }
 
     /// `true` if a transfer may pay it: while open or replaced, and after it or its order has ended

@@ -33,10 +33,10 @@ impl DepositRow {
         row.listed_at < position || row.block.number <= above
     }
 
-    /// `true` if a transfer of its amount may pay it, or was tied to it when its order was paid: an operator may have
-    /// marked the order paid.
+    /// `true` if a transfer of its amount may pay it, or was tied to it when its order ended without it: an operator
+    /// may have marked the order paid, also after a cancel.
     pub(super) fn admits(&self, row: &TransferRow) -> bool {
-        self.takes() || (self.is_order_paid() && row.deposit == Some(self.id))
+        self.takes() || (self.is_order_over() && row.deposit == Some(self.id))
     }
 
     /// Reason why a transfer that fits comes too late for this deposit, if it does.

@@ -139,6 +139,19 @@ fn what_was_on_its_way_asks_a_marked_order() {
         .then(settled('A', 2), "matched #2 @110 for #1 paid A by #4; deposit #1 settled for A/0");
 }
 
+/// An order may be cancelled before it reads of its candidate, and be marked paid until the candidate is confirmed.
+#[test]
+fn what_was_on_its_way_asks_a_cancelled_order() {
+    let cancelled = CloseReason::OrderCancelled;
+    let asked =
+        || seen().then(close('A', cancelled), &ends('A', 1, cancelled)).then(head(120), ASKED_A);
+    asked().then(settled('A', 2), PAID_A);
+    asked().then(
+        refused('A', 2, UnknownReason::OrderCancelled),
+        "unknown #2 @110 order_cancelled maybe A",
+    );
+}
+
 /// A reorganisation moves a payment of a marked order to a block after the deadline. The payment is then no candidate,
 /// and another reorganisation that moves it back does not make it one again.
 #[test]

@@ -110,11 +110,6 @@ fn a_closed_deposit_gives_its_reason() {
         (CloseReason::OrderPaid, UnknownReason::AlreadyPaid),
         (CloseReason::OrderExpired, UnknownReason::Late),
     ] {
-        let on_its_way = match closed {
-            // An order marked paid has no payer yet: a settle is sent.
-            CloseReason::OrderPaid => "to A: settle #2 /0 #1".to_owned(),
-            _ => format!("to A: gone #2; unknown #2 @110 {reason} maybe A"),
-        };
         seen()
             .then(
                 close('A', closed),
@@ -123,12 +118,14 @@ fn a_closed_deposit_gives_its_reason() {
             .then(pay(2, "10.00").at(111), "detected #3 @111")
             .then(
                 head(121),
+                // The order decides about what was on its way: it may have been marked paid since.
                 &format!(
-                    "confirmed #2 @110 for #1; {on_its_way}
+                    "confirmed #2 @110 for #1; to A: settle #2 /0 #1
                      confirmed #3 @111
                      unknown #3 @111 {reason} maybe A"
                 ),
-            );
+            )
+            .then(refused('A', 2, reason), &format!("unknown #2 @110 {reason} maybe A"));
     }
 }
 

@@ -326,26 +326,31 @@ fn what_is_forgotten_is_stale() {
         .then(pay(1, "10.00").at(112).fork(1), "alert stale_transfer");
 }
 
-/// A candidate settles with an order marked paid, even after a move to another block.
+/// A candidate settles with an order that ended without it, even after a move to another block.
 #[test]
-fn moved_it_asks_an_order_that_was_paid() {
-    candidate()
-        .then(close('A', CloseReason::OrderPaid), &ends('A', 1, "order_paid"))
-        .then(pay(1, "10.00").retracted(1), "")
-        .then(head(109).epoch(1), "")
-        .then(pay(1, "10.00").at(111).fork(1), "detected #2 @111 for #1")
-        .then(head(121).epoch(1), "confirmed #2 @111 for #1; to A: settle #2 /0 #1");
+fn moved_it_asks_an_order_that_has_ended() {
+    for reason in [CloseReason::OrderPaid, CloseReason::OrderCancelled] {
+        candidate()
+            .then(close('A', reason), &ends('A', 1, reason))
+            .then(pay(1, "10.00").retracted(1), "")
+            .then(head(109).epoch(1), "")
+            .then(pay(1, "10.00").at(111).fork(1), "detected #2 @111 for #1")
+            .then(head(121).epoch(1), "confirmed #2 @111 for #1; to A: settle #2 /0 #1");
+    }
 }
 
-/// A transfer that moves to another block is no longer the candidate of a closed deposit.
+/// A transfer that moves to another block is no longer the candidate of a deposit that another one has paid.
 #[test]
-fn moved_off_a_closed_deposit() {
+fn moved_off_a_paid_deposit() {
+    let second = pay(2, "10.00");
     candidate()
-        .then(close('A', CloseReason::OrderCancelled), &ends('A', 1, "order_cancelled"))
-        .then(pay(1, "10.00").retracted(1), "")
-        .then(head(109).epoch(1), "")
-        .then(pay(1, "10.00").at(111).fork(1), "to A: gone #2; detected #2 @111")
-        .then(head(121).epoch(1), "confirmed #2 @111; unknown #2 @111 order_cancelled maybe A");
+        .then(second.at(113), "to A: seen #3; detected #3 @113 for #1")
+        .then(head(120), ASKED_A)
+        .then(settled('A', 2), "matched #2 @110 for #1 paid A by #4; deposit #1 settled for A/0")
+        .then(second.at(113).retracted(1), "")
+        .then(head(112).epoch(1), "")
+        .then(second.at(114).fork(1), "to A: gone #3; detected #3 @114")
+        .then(head(124).epoch(1), "confirmed #3 @114; unknown #3 @114 already_paid maybe A");
 }
 
 /// An orphan is published once the chain has the old height again, long before that height is final.

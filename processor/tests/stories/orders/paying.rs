@@ -125,6 +125,22 @@ fn marked_paid_it_takes_what_was_on_its_way() {
         .then(settle('A', 0, 7), "eth w1: A/0 refused #7 already_paid");
 }
 
+/// The same holds for a candidate that an order read of after it was cancelled.
+#[test]
+fn marked_after_a_cancel_it_takes_its_candidate() {
+    ended(OrderStatus::Cancelled)
+        .then(seen('A', 7), "A v5 cancelled candidate_seen maybe #7 [open w1 #9 10.01]")
+        .then(
+            closed('A', 0, CloseReason::OrderCancelled),
+            "A v6 cancelled deposit_closed maybe #7 [closed w1 #9 10.01]",
+        )
+        .then(mark_paid('A', 3), "A v7 paid! marked_paid answers 3 maybe #7 [closed w1 #9 10.01]")
+        .then(
+            settle('A', 0, 7),
+            "eth w1: A/0 settled #7; A v8 paid attached by #7 [closed w1 #9 10.01]",
+        );
+}
+
 /// A lane that repeats a settle before it has read the refusal gets the same reply, even if the order was marked paid
 /// meanwhile.
 #[test]
