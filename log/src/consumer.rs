@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 
 use runtime::task::{self, Backoff};
 use schemas::Topic;
+use schemas::record::DeadLetter;
 use tokio_util::sync::CancellationToken;
 
+use crate::dead_letter::{letters, report};
 use crate::metrics::{
     ASSIGNED_PARTITIONS, GROUP_RECORDS_TOTAL, GROUP_STEP_SECONDS, GROUP_STEPS_TOTAL, METRICS,
 };
@@ -114,6 +116,8 @@ pub struct Member<'a> {
     group: &'static str,
     worker: &'a mut dyn Worker,
     stop: &'a CancellationToken,
+    /// Dead letters that the log has written ahead.
+    letters: &'a mut Vec<DeadLetter>,
 }
 
 impl Member<'_> {
@@ -128,7 +132,7 @@ impl Member<'_> {
         new: impl Fn() -> S,
         mut apply: impl FnMut(&mut S, Record),
     ) -> Result<Option<S>, Error> {
-        let Self { group, worker, stop } = self;
+        let Self { group, worker, stop, .. } = self;
         retry(stop, group, || {
             let mut state = new();
             worker.restore(changelog, &mut |record| apply(&mut state, record))?;
@@ -138,7 +142,11 @@ impl Member<'_> {
 
     /// Offers records of the step under way: see [`Worker::write_ahead`].
     pub fn write_ahead(&mut self, records: &mut Vec<NewRecord>) {
+        let offered: Vec<_> = letters(records).collect();
         self.worker.write_ahead(records);
+        if records.is_empty() {
+            self.letters.extend(offered);
+        }
     }
 
     /// Withholds records of a partition until [`Member::resume`].
@@ -193,6 +201,8 @@ pub struct Consumer<H: Handler> {
     is_paused: bool,
     /// Number of records polled since the last attempt to commit, for the metric.
     polled: usize,
+    /// Dead letters that the log has written ahead of the step under way.
+    letters: Vec<DeadLetter>,
     step_delay: Backoff,
 }
 
@@ -207,6 +217,7 @@ impl<H: Handler> Consumer<H> {
             assigned: BTreeSet::new(),
             is_paused: false,
             polled: 0,
+            letters: Vec::new(),
             step_delay: Backoff::new(STEP_RETRY_DELAY, STEP_RETRY_DELAY_MAX),
         }
     }
@@ -225,6 +236,8 @@ impl<H: Handler> Consumer<H> {
 
     /// Polls once, calls the handler, and commits its step if it has one.
     pub fn turn(&mut self) -> Result<(), H::Error> {
+        // A poll aborts what was written ahead.
+        self.letters.clear();
         let records = match self.worker.poll(self.handler.poll_timeout()) {
             Ok(event) => self.take(event)?,
             Err(Error::Transient(cause)) => {
@@ -238,7 +251,12 @@ impl<H: Handler> Consumer<H> {
         };
         self.polled += records.len();
         let begun = Instant::now();
-        let mut member = Member { group: H::GROUP, worker: &mut *self.worker, stop: &self.stop };
+        let mut member = Member {
+            group: H::GROUP,
+            worker: &mut *self.worker,
+            stop: &self.stop,
+            letters: &mut self.letters,
+        };
         match self.handler.step(&records, &mut member)? {
             Plan::Nothing => self.resume(),
             Plan::Unfinished => self.pause(),
@@ -261,8 +279,12 @@ impl<H: Handler> Consumer<H> {
                         measured::<H>(of).increment(1.0);
                     }
                 }
-                let mut member =
-                    Member { group: H::GROUP, worker: &mut *self.worker, stop: &self.stop };
+                let mut member = Member {
+                    group: H::GROUP,
+                    worker: &mut *self.worker,
+                    stop: &self.stop,
+                    letters: &mut self.letters,
+                };
                 self.handler.assigned(assigned, &mut member)?;
                 if self.is_paused {
                     self.pause();
@@ -284,6 +306,7 @@ impl<H: Handler> Consumer<H> {
 
     fn commit(&mut self, step: Step, begun: Instant) -> Result<(), H::Error> {
         let records = std::mem::take(&mut self.polled);
+        self.letters.extend(letters(&step.records));
         let committed = self.worker.commit(step);
         let outcome = match &committed {
             Ok(()) => "committed",
@@ -295,6 +318,7 @@ impl<H: Handler> Consumer<H> {
             .increment(1);
         match committed {
             Ok(()) => {
+                self.letters.drain(..).for_each(report);
                 self.handler.committed();
                 self.resume();
                 self.step_delay.reset();

@@ -11,7 +11,8 @@ const LETTER_VALUE_BYTES_MAX: usize = 4 * 1024 * 1024;
 const LETTER_KEY_BYTES_MAX: usize = 64 * 1024;
 
 /// The dead letter for a record that `group` cannot process. A key or value above its maximum is
-/// cut, so that the letter can be written, and the reason says so.
+/// cut, so that the letter can be written, and the reason says so. The loop of a group reports it once
+/// it is committed.
 ///
 /// # Errors
 /// [`CodecError`] if it cannot be encoded, which is a defect of this program.
@@ -30,17 +31,28 @@ pub fn dead_letter(poison: &Record, group: &str, reason: &str) -> Result<NewReco
         value: cut(value, LETTER_VALUE_BYTES_MAX),
         failed_at: poison.appended_at,
     };
-    metrics::counter!(DEAD_LETTERS_TOTAL, "topic" => poison.from.topic.name()).increment(1);
-    tracing::error!(
-        kafka.topic = poison.from.topic.name(),
-        kafka.partition = poison.from.partition.0,
-        kafka.offset = poison.offset.0,
-        reason,
-        "{group} cannot process a record and moved it to dead-letters"
-    );
     let key = poison.from.to_string();
     let letter = NewRecord::encode(Topic::DeadLetters, Partition(0), key, &letter)?;
     Ok(letter.traced(poison.traceparent()))
+}
+
+/// The dead letters among the records of a step.
+pub(crate) fn letters(records: &[NewRecord]) -> impl Iterator<Item = DeadLetter> {
+    let letters = records.iter().filter(|record| record.to.topic == Topic::DeadLetters);
+    letters.filter_map(|letter| schemas::decode(letter.value.as_deref()?).ok())
+}
+
+/// Counts and logs a dead letter that is committed.
+pub(crate) fn report(letter: DeadLetter) {
+    let DeadLetter { topic, partition, offset, group, reason, .. } = letter;
+    tracing::error!(
+        kafka.topic = topic,
+        kafka.partition = partition,
+        kafka.offset = offset,
+        reason,
+        "{group} cannot process a record and moved it to dead-letters"
+    );
+    metrics::counter!(DEAD_LETTERS_TOTAL, "topic" => topic).increment(1);
 }
 
 #[cfg(test)]

@@ -187,6 +187,24 @@ fn partitions_of_a_fenced_step_are_not_counted() {
     assert_eq!(values, ["0", "0"], "{text}");
 }
 
+/// A step that was aborted is made again, with its dead letters.
+#[test]
+fn a_dead_letter_is_counted_once_it_is_committed() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    ::metrics::with_local_recorder(&recorder, || {
+        let plan = || {
+            let letter = crate::dead_letter(&record(A, 3), "g", "bad").unwrap();
+            Plan::Commit(Step { records: vec![letter], offsets: Vec::new() })
+        };
+        let events = vec![Ok(assigned()), Ok(records()), Ok(records())];
+        let plans = vec![Plan::Nothing, plan(), plan()];
+        turns(events, plans, vec![StepError::Aborted("disk full".into())]).1.unwrap();
+    });
+    let text = recorder.handle().render();
+    let line = r#"tidemark_log_dead_letters_total{topic="orders"} 1"#;
+    assert!(text.lines().any(|found| found == line), "{text}");
+}
+
 #[test]
 fn lost_name_ends_the_loop_unavailable_log_does_not() {
     let away = || Err(Error::Transient("down".into()));
