@@ -62,7 +62,7 @@ pub(super) fn turn_until<H: Handler<Error: Debug>>(
     consumer: &mut Consumer<H>,
     mut done: impl FnMut() -> bool,
 ) {
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(300);
     while !done() {
         assert!(Instant::now() < deadline, "it did not happen");
         consumer.turn().unwrap();

@@ -37,7 +37,7 @@ fn attempts(log: &EmbeddedLog) -> Vec<Attempt> {
 
 /// Polls until `done`.
 async fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(300);
     let mut tick = tokio::time::interval(Duration::from_millis(2));
     while !done() {
         assert!(Instant::now() < deadline, "{what} did not happen");
