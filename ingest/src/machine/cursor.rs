@@ -108,6 +108,7 @@ impl Cursor {
         let (second, alone) = (rules.has_second, rules.alone_below);
         let evidence = Evidence::new(&rules.policy, second, alone, history.as_ref());
         let checks = Checks::new(history.as_ref(), rules.range_max);
+        let has_gap = history.as_ref().is_some_and(|history| history.head().has_gap);
         Self {
             rules,
             history,
@@ -125,7 +126,7 @@ impl Cursor {
             unannounced,
             refused: 0,
             fruitless: 0,
-            has_gap: false,
+            has_gap,
             doubted_to: -1,
             #[cfg(test)]
             sabotage: crate::sabotage::Defect::None,

@@ -174,6 +174,16 @@ fn tags_confirm_without_a_new_block() {
     }
 }
 
+/// A head that comes before the endpoints have refused again must not end the gap: deposits would open.
+#[test]
+fn restart_within_a_gap_keeps_it() {
+    let (node, mut cursor) = (Node::new(10), cursor(depth(3)));
+    drive(&mut cursor, &node);
+    assert_eq!(kinds(&cursor.report_gap(now())), ["gap"]);
+    let mut restarted = Cursor::new(rules(depth(3)), cursor.history().cloned(), Vec::new());
+    assert_eq!(restarted.report_gap(now()).publish, [], "it is known");
+}
+
 #[test]
 fn tag_confirms_only_what_was_scanned_before_it() {
     let mut node = Node::new(10);
