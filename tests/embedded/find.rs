@@ -379,7 +379,7 @@ async fn endpoints_say_what_an_unknown_transaction_did() {
     let moved = format!(
         "12.50 USDT from 0x2222222222222222222222222222222222222222 to {WALLET}, a wallet of"
     );
-    for part in [&moved, "`tidemark rescan eth`", rpc.trim_end_matches('/')] {
+    for part in [&moved, "`tidemark rescan eth ", rpc.trim_end_matches('/')] {
         assert!(text.contains(part), "{part}: {text}");
     }
     let text = printed(dir.path(), &[&other], 1);

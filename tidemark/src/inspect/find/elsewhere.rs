@@ -80,9 +80,10 @@ fn of_mined(blockchain: Blockchain, endpoint: &str, mined: &Mined) -> Vec<String
     lines.extend((rest > 0).then(|| format!("  and {rest} more")));
     let ours = mined.moved.iter().any(|moved| moved.is_ours && moved.coin.is_some());
     lines.push(if ours {
+        let heights = mined.block.map(|block| format!(" {block} {block}")).unwrap_or_default();
         format!(
             "  It is a payment to a wallet of the configuration that was not seen: `tidemark status` says whether the chain \
-             is behind; if it is not, `tidemark rescan {blockchain}` asks for the block again."
+             is behind; if it is not, `tidemark rescan {blockchain}{heights}` asks for the block again."
         )
     } else if mined.moved.iter().any(|moved| moved.is_ours) {
         "  It reached a wallet of the configuration with a token that is not followed: no payment.".to_owned()
@@ -158,7 +159,7 @@ mod tests {
                 "has it in block 7: it failed, and moved nothing",
             ),
             (said(true, vec![]), "it moved no token"),
-            (said(true, vec![moved(true, true)]), "`tidemark rescan eth`"),
+            (said(true, vec![moved(true, true)]), "`tidemark rescan eth 7 7`"),
             (said(true, vec![moved(true, false)]), "with a token that is not followed: no payment"),
             (said(true, vec![moved(false, true)]), "None of it went to a wallet"),
         ] {
