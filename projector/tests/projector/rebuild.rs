@@ -104,20 +104,27 @@ fn interrupted_rebuild_ends_and_the_next_completes() {
     assert_eq!(last.read, last.of, "the progress ends where it said that it would");
 }
 
-/// New tables follow the log until all processes use them.
-#[test]
-fn tables_that_follow_the_log_miss_nothing() {
-    let shop = Shop::new();
+/// New tables that were made from a part of the log and follow the rest; `meanwhile` is called between the two.
+fn followed(shop: &Shop, meanwhile: impl FnOnce(&EmbeddedStore)) -> EmbeddedStore {
     let (first, rest) = (&history()[..100], &history()[100..]);
     shop.produce(first.to_vec());
     let new = EmbeddedStore::open(&shop.dir.path().join("new")).unwrap();
     let rebuilt = shop.rebuild(&new).unwrap();
     shop.produce(rest.to_vec());
+    meanwhile(&new);
     let report = &mut |at: tidemark_projector::Followed| {
         if at.has_everything { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     let handle = shop.runtime.handle();
     tidemark_projector::follow(&shop.log, &new, handle, rebuilt.ends, report).unwrap();
+    new
+}
+
+/// New tables follow the log until all processes use them.
+#[test]
+fn tables_that_follow_the_log_miss_nothing() {
+    let shop = Shop::new();
+    let new = followed(&shop, |_| {});
     let all = EmbeddedStore::open(&shop.dir.path().join("all")).unwrap();
     shop.rebuild(&all).unwrap();
     assert_eq!(shop.rows(&new), shop.rows(&all));
@@ -154,21 +161,15 @@ fn a_rebuild_takes_no_position_back() {
 #[test]
 fn tables_that_follow_take_no_position_back() {
     let shop = Shop::new();
-    let (first, rest) = (&history()[..100], &history()[100..]);
-    shop.produce(first.to_vec());
-    let new = EmbeddedStore::open(&shop.dir.path().join("new")).unwrap();
-    let rebuilt = shop.rebuild(&new).unwrap();
-    shop.produce(rest.to_vec());
     let of = TopicPartition { topic: Topic::Orders, partition: Partition(0) };
-    let (handle, end) = (shop.runtime.handle(), shop.log.bounds(of).unwrap().end);
-    let further = Position { topic: of.topic, partition: of.partition, next: end.0 + 1 };
-    handle.block_on(new.set_positions(&[further])).unwrap();
-    let report = &mut |at: tidemark_projector::Followed| {
-        if at.has_everything { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    let further = || {
+        let next = shop.log.bounds(of).unwrap().end.0 + 1;
+        Position { topic: of.topic, partition: of.partition, next }
     };
-    tidemark_projector::follow(&shop.log, &new, handle, rebuilt.ends, report).unwrap();
+    let handle = shop.runtime.handle();
+    let new = followed(&shop, |new| handle.block_on(new.set_positions(&[further()])).unwrap());
     let positions = handle.block_on(new.positions()).unwrap();
-    assert!(positions.contains(&further), "{positions:?}");
+    assert!(positions.contains(&further()), "{positions:?}");
 }
 
 /// A long rebuild does not start again because the tables were unavailable for a moment.
